@@ -1,0 +1,74 @@
+"""Claims and verdicts: a statement with a threshold, and what the seeds say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from accum_core.statistics import seed_interval
+
+VerdictWord = Literal["supported", "refuted", "inconclusive"]
+
+
+class Verdict(BaseModel):
+    """What the seeds say of a claim: the mean effect, its interval and the word that follows from them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    statement: str
+    verdict: VerdictWord
+    effect: float
+    low: float
+    high: float
+    num_seeds: int
+
+
+class Claim(BaseModel):
+    """A statement about an effect that is measured once a seed.
+
+    The statement holds when the effect's 95 % interval over seeds lies inside [at_least, at_most]; it is refuted
+    when the interval lies outside; otherwise the seeds decide nothing.
+
+    Attributes:
+        id: short name, unique in its experiment.
+        statement: one sentence with its threshold in it.
+        effect: name of the effect; the experiment computes it from a seed's runs.
+        at_least, at_most: the bounds that the statement sets; at least one of them.
+        unit: what the effect is counted in ("mIoU", "" for a ratio).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    statement: str
+    effect: str
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str = ""
+
+    def judge(self, effects: Sequence[float]) -> Verdict:
+        """The verdict over one effect a seed.
+
+        Raises:
+            SettingError: with fewer than two seeds, as one seed has no interval.
+        """
+        interval = seed_interval(effects)
+        lower = float("-inf") if self.at_least is None else self.at_least
+        upper = float("inf") if self.at_most is None else self.at_most
+        word: VerdictWord = "inconclusive"
+        if lower <= interval.low and interval.high <= upper:
+            word = "supported"
+        elif interval.high < lower or interval.low > upper:
+            word = "refuted"
+        return Verdict(
+            id=self.id,
+            statement=self.statement,
+            verdict=word,
+            effect=interval.mean,
+            low=interval.low,
+            high=interval.high,
+            num_seeds=len(effects),
+        )

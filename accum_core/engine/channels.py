@@ -1,0 +1,40 @@
+"""What one normalising layer passes on to the layer that takes its place: channels, eps and affine parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSource:
+    """A normalising layer about to be replaced.
+
+    Attributes:
+        name: the layer's name in its model, for messages.
+        module: the layer itself.
+        channels: size of dimension 1 of its input.
+        eps: what it adds to the variance.
+    """
+
+    name: str
+    module: nn.Module
+    channels: int
+    eps: float
+
+    def finish(self, layer: nn.Module) -> nn.Module:
+        """Give the new layer the affine parameters, device, type and mode of the old one.
+
+        The Parameter objects themselves move over, so an optimizer keeps its state for them.
+        """
+        parameters = {name: getattr(self.module, name) for name in ("weight", "bias")}
+        for like in (*self.module.parameters(), *self.module.buffers()):
+            if like.is_floating_point():
+                layer.to(device=like.device, dtype=like.dtype)
+                break
+        for name, parameter in parameters.items():
+            setattr(layer, name, parameter)
+        if hasattr(layer, "affine"):
+            setattr(layer, "affine", parameters["weight"] is not None)  # noqa: B010 (nn.Module hides its type)
+        return layer.train(self.module.training)

@@ -1,0 +1,72 @@
+"""Bytes that a forward pass keeps for its backward pass: of one micro-batch, and of the full batch.
+
+Counted is what the saved tensors need, each element once however many layers save it; parameters and buffers, which
+are there anyway, do not count. A view of a larger storage counts by its own elements: a micro-batch cut from a window
+does not carry the window's bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from accum_core.engine.instrument import Instrument, Window
+from accum_core.engine.objectives import Objective, mean_loss
+
+TITLE = "Kept for backward"
+
+
+def saved_for_backward(model: nn.Module, inputs: Tensor, targets: Tensor, objective: Objective) -> int:
+    """Bytes saved at the end of one forward pass of the samples ``[M, ...]``; the model stays as it is."""
+    present = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    present |= {buffer.untyped_storage().data_ptr() for buffer in buffers.values()}
+    saved: dict[int, dict[tuple[Any, ...], Tensor]] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage().data_ptr()
+        if storage not in present:
+            saved.setdefault(storage, {})[tensor.storage_offset(), *tensor.shape, *tensor.stride()] = tensor
+        return tensor
+
+    device = next(model.parameters()).device
+    inputs, targets = inputs.to(device), targets.to(device)
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        torch.enable_grad(),
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+    ):
+        loss = mean_loss(objective, lambda batch: functional_call(model, buffers, (batch,)), inputs, targets)
+    del loss
+    # Views that overlap in one storage, or repeat an element by a stride of 0, need no more than the storage has.
+    return sum(
+        min(
+            next(iter(views.values())).untyped_storage().nbytes(),
+            sum(view.numel() * view.element_size() for view in views.values()),
+        )
+        for views in saved.values()
+    )
+
+
+class SavedBytes(Instrument):
+    """Fields: ``micro_batch`` and ``full_batch``, in bytes."""
+
+    def due(self, window: Window) -> bool:
+        """On the first window of each N and norm: the count does not depend on the parameters' values."""
+        return window.split_is_new
+
+    def measure(self, window: Window) -> dict[str, Any]:
+        """Count both in forward passes of their own."""
+        inputs, targets = window.micro_batches[0]
+        return {
+            "micro_batch": saved_for_backward(window.model, inputs, targets, window.objective),
+            "full_batch": saved_for_backward(window.model, window.inputs, window.targets, window.objective),
+        }
+
+
+def create() -> Instrument:
+    """A new memory instrument."""
+    return SavedBytes()

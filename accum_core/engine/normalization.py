@@ -1,0 +1,118 @@
+"""Exchange a model's normalising layers, and find those that will fail before training does."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.utils.hooks import RemovableHandle
+
+from accum_core import catalogue
+from accum_core.engine.channels import ChannelSource
+from accum_core.engine.norms.none import ChannelAffine
+from accum_core.errors import SettingError
+
+
+@cache
+def norm_kinds() -> dict[str, ModuleType]:
+    """Every file of ``norms``, by its name."""
+    return {name: importlib.import_module(f"accum_core.engine.norms.{name}") for name in catalogue.entries("norms")}
+
+
+def convert_norms(model: nn.Module, kind: str, **options: int) -> nn.Module:
+    """Replace every channel normalisation of a model by one kind.
+
+    Converted are BatchNorm and InstanceNorm of any rank, GroupNorm and this project's bare affine layer, with their
+    affine parameters (the same Parameter objects) and eps. ``nn.LayerNorm`` is left alone: it normalises the last
+    dimensions, and which of them holds channels is not recorded in it. Running statistics are lost on the way out of
+    BatchNorm, and start afresh on the way in.
+
+    Args:
+        model: changed in place.
+        kind: a file name under ``norms``.
+        options: the kind's own, such as ``num_groups=8`` for ``group``.
+
+    Returns:
+        The model, or the new layer when the model itself was a normalising layer.
+
+    Raises:
+        SettingError: for an unknown kind or option, or one that does not suit a layer, named in the message. The
+            model is then as it was.
+    """
+    catalogue.check("norms", "norm", kind)
+    build = norm_kinds()[kind].build
+    replaced: dict[nn.Module, nn.Module] = {}
+    for name, module in model.named_modules():
+        if (channels := _channels(module)) is None:
+            continue
+        eps = float(module.eps) if isinstance(module.eps, float) else 1e-5
+        try:
+            replaced[module] = build(ChannelSource(name or type(module).__name__, module, channels, eps), **options)
+        except TypeError:
+            raise SettingError("options", options, f"norm {kind} does not take them") from None
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if child in replaced:
+                setattr(parent, name, replaced[child])
+    return replaced.get(model, model)
+
+
+def check_norms(model: nn.Module, inputs: Tensor) -> None:
+    """Find a normalising layer that cannot work at this micro-batch size, by one pass without side effects.
+
+    Args:
+        inputs: a micro-batch ``[M, ...]`` of the size that will be used; its values do not matter.
+
+    Raises:
+        SettingError: naming the layer, what it would see, and what to use instead.
+    """
+    handles: list[RemovableHandle] = []
+    modes = {module: module.training for module in model.modules()}
+    for name, module in model.named_modules():
+        for kind in norm_kinds().values():
+            if kind.owns(module):
+                handles.append(module.register_forward_pre_hook(_guard(name, kind, module.training)))
+    try:
+        # Running statistics do not move in evaluation mode, so the pass leaves no trace; each guard knows the mode
+        # that its layer trains in.
+        devices = [inputs.device] if inputs.device.type == "cuda" else []
+        with torch.no_grad(), torch.random.fork_rng(devices=devices):
+            model.eval()(inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _guard(name: str, kind: ModuleType, training: bool) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+    """A hook that refuses an input on which the layer cannot work."""
+
+    def refuse(module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        shape = arguments[0].shape
+        if (reason := kind.failure(module, shape, training)) is not None:
+            remedy = "a norm over more values (group, layer) or a network without pooling to one pixel"
+            if not kind.BATCH_INDEPENDENT:
+                remedy = "a micro-batch of 2 or more, or a norm that does not look across samples (group, layer)"
+            raise SettingError(
+                "micro_batch_size" if not kind.BATCH_INDEPENDENT else "norm",
+                shape[0] if not kind.BATCH_INDEPENDENT else kind.__name__.rpartition(".")[2],
+                f"layer {name} ({kind.TITLE}) would have {reason} in an input of {list(shape)}; use {remedy}",
+            )
+
+    return refuse
+
+
+def _channels(module: nn.Module) -> int | None:
+    """Channels of a layer that ``convert_norms`` replaces; None for any other layer."""
+    if isinstance(module, (_BatchNorm, _InstanceNorm)):
+        return int(module.num_features)
+    if isinstance(module, (nn.GroupNorm, ChannelAffine)):
+        return int(module.num_channels)
+    return None

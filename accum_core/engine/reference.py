@@ -1,0 +1,133 @@
+"""The oracle: the gradient of one true batch at the model's present parameters, and how far another one is from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from accum_core.engine.objectives import Objective, mean_loss
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """A gradient with the loss that it belongs to.
+
+    Attributes:
+        loss: the batch's loss, weighted mean over its samples.
+        by_parameter: name -> tensor of the parameter's shape; zero where the loss does not depend on it.
+    """
+
+    loss: float
+    by_parameter: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterError:
+    """Distance of one gradient from the reference: all of it, or one parameter's part.
+
+    Attributes:
+        relative_error: norm(g - g_ref) / norm(g_ref); 0 if both are zero, infinite if only the reference is.
+        cosine: of the angle between the two; 1 if both are zero, 0 if one is.
+        norm_ratio: norm(g) / norm(g_ref), with the same rule as the error (1 if both are zero).
+    """
+
+    relative_error: float
+    cosine: float
+    norm_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class GradientError(ParameterError):
+    """``ParameterError`` over all parameters together, and for each of them."""
+
+    by_parameter: Mapping[str, ParameterError]
+
+
+def reference_gradient(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    objective: Objective,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Gradient:
+    """The gradient of all samples in one pass, in the mode (training or evaluation) that the model is in.
+
+    Works on copies: parameters, ``.grad``, buffers and the random state are as before (tests/test_reference.py).
+
+    Args:
+        inputs, targets: the window's samples ``[B, ...]``.
+        dtype: compute in this floating-point type (``torch.float64`` for an oracle); the model's own by default.
+
+    Returns:
+        One tensor a trainable parameter, in ``dtype``.
+    """
+    parameters = {
+        name: parameter.detach().to(dtype or parameter.dtype, copy=True).requires_grad_(parameter.requires_grad)
+        for name, parameter in model.named_parameters()
+    }
+    buffers = {
+        name: buffer.detach().to(dtype if dtype and buffer.is_floating_point() else buffer.dtype, copy=True)
+        for name, buffer in model.named_buffers()
+    }
+    device = next(iter(parameters.values())).device if parameters else inputs.device
+    inputs, targets = inputs.to(device), targets.to(device)
+    if dtype is not None and inputs.is_floating_point():
+        inputs = inputs.to(dtype)
+
+    def predict(batch: Tensor) -> Tensor:
+        prediction: Tensor = functional_call(model, (parameters, buffers), (batch,))
+        return prediction
+
+    trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
+        loss = mean_loss(objective, predict, inputs, targets)
+        gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
+    return Gradient(
+        loss=loss.item(),
+        by_parameter={
+            name: torch.zeros_like(parameter) if gradient is None else gradient
+            for (name, parameter), gradient in zip(trainable.items(), gradients, strict=True)
+        },
+    )
+
+
+def gradient_error(model: nn.Module, reference: Gradient) -> GradientError:
+    """Compare the gradients in ``.grad`` with the reference; norms and products are taken in float64.
+
+    Args:
+        model: a trainable parameter without ``.grad`` counts as a gradient of zero.
+        reference: from ``reference_gradient`` on the same model.
+    """
+    own = dict(model.named_parameters())
+    rows, names = [], list(reference.by_parameter)
+    for name in names:
+        expected = reference.by_parameter[name].double()
+        gradient = own[name].grad
+        actual = torch.zeros_like(expected) if gradient is None else gradient.detach().to(expected)
+        rows.append(
+            torch.stack(
+                [(actual - expected).square().sum(), actual.square().sum(), expected.square().sum(), (actual * expected).sum()]
+            )
+        )
+    sums = torch.stack(rows).tolist() if rows else []
+    overall = _compare(*(math.fsum(column) for column in zip(*sums, strict=True))) if sums else _compare(0, 0, 0, 0)
+    return GradientError(
+        relative_error=overall.relative_error,
+        cosine=overall.cosine,
+        norm_ratio=overall.norm_ratio,
+        by_parameter={name: _compare(*row) for name, row in zip(names, sums, strict=True)},
+    )
+
+
+def _compare(difference: float, actual: float, expected: float, product: float) -> ParameterError:
+    """From the squared norms of g - g_ref, g and g_ref, and the product of g and g_ref."""
+    if not expected:
+        return ParameterError(math.inf, 0.0, math.inf) if actual else ParameterError(0.0, 1.0, 1.0)
+    cosine = product / math.sqrt(actual * expected) if actual else 0.0
+    return ParameterError(math.sqrt(difference / expected), cosine, math.sqrt(actual / expected))

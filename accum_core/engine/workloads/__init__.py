@@ -1,0 +1,50 @@
+"""One file a workload: data, networks, objective and validation.
+
+Each file gives the literal constants ``TITLE`` and ``MODELS`` (names of files under ``models``) and a function
+``load()`` that returns a ``Workload``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from functools import cache
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from accum_core import catalogue
+from accum_core.engine.objectives import Objective
+from accum_core.records import Validation
+
+
+class Workload(Protocol):
+    """What ``train`` asks of a workload; everything is on the CPU, in float32 where it is floating point."""
+
+    num_samples: int
+    objective: Objective
+
+    def build_model(self, name: str) -> nn.Module:
+        """A new network, initial weights from the global random state."""
+        ...
+
+    def samples(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Training samples ``[B, ...]`` and their targets."""
+        ...
+
+    def validate(self, model: nn.Module) -> Validation:
+        """Quality on the held-out samples; the model comes in evaluation mode and is not changed."""
+        ...
+
+
+@cache
+def load(name: str) -> Workload:
+    """The workload of that name, its data read once a process.
+
+    Raises:
+        SettingError: for an unknown name.
+        DataError: for data that is missing or damaged.
+    """
+    catalogue.check("workloads", "workload", name)
+    workload: Workload = importlib.import_module(f"accum_core.engine.workloads.{name}").load()
+    return workload

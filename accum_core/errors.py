@@ -1,0 +1,48 @@
+"""Refusals: every bad value is answered by one sentence that names the field, the value and the way out."""
+
+from __future__ import annotations
+
+
+class LabError(Exception):
+    """Base of the errors that this project raises on purpose; its text is fit to be shown to a user."""
+
+
+class SettingError(LabError, ValueError):
+    """A setting that cannot be used.
+
+    Args:
+        field: name of the setting, as the user knows it ("micro_batch_size").
+        value: what was given.
+        remedy: what is wrong with it and what to do, in one clause.
+    """
+
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        super().__init__(f"{field} = {value!r}: {remedy}.")
+        self.field = field
+        self.value = value
+        self.remedy = remedy
+
+
+class DataError(LabError):
+    """A data file that is missing or is not the one this version was made for."""
+
+
+class StoreError(LabError):
+    """The store of runs cannot be read or written; the text says why and what to do."""
+
+
+class NonFiniteLossError(LabError):
+    """The loss of a window is infinite or not a number; nothing was stepped.
+
+    Args:
+        update: the update (counted from 1) that was not made.
+        loss: the window's loss.
+    """
+
+    def __init__(self, update: int, loss: float) -> None:
+        super().__init__(
+            f"loss = {loss} at update {update}: the run stopped before that update was made; "
+            "resume it from its last checkpoint with a smaller learning rate or another norm."
+        )
+        self.update = update
+        self.loss = loss

@@ -1,0 +1,210 @@
+"""What the worker that holds a run may write. Every write checks that the run is still this worker's."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from accum_core.records import Change, Environment, Message, RunConfig, UpdateRecord
+from accum_core.runs.database import Database
+from accum_core.runs.rows import add_event
+
+CHECKPOINTS: Final = "checkpoints"
+PAUSED, RUNNING = ("paused", "paused"), ("running", "resumed")
+
+
+class LeaseLostError(Exception):
+    """The run was given to another worker; this one must abandon it at once."""
+
+
+class Pending(NamedTuple):
+    """A message that no update has taken yet, with its number in the store."""
+
+    number: int
+    message: Message
+
+
+class Lease:
+    """One claim of one run.
+
+    Raises:
+        LeaseLostError: from every method that writes, when the run is no longer this worker's; nothing is written.
+        StoreError: when the store cannot be read or written; nothing is written and the call can be repeated.
+    """
+
+    def __init__(self, database: Database, run_id: str, token: str, config: RunConfig) -> None:
+        self.database = database
+        self.run_id = run_id
+        self.config = config
+        self._token = token
+
+    def beat(self) -> None:
+        """Say that the worker is alive."""
+        with self._holding():
+            pass
+
+    def checkpoint(self) -> tuple[int, Path] | None:
+        """The update and the file of the run's last checkpoint."""
+        with self.database.reading() as connection:
+            row = connection.execute("SELECT * FROM checkpoints WHERE run = ?", (self.run_id,)).fetchone()
+        return None if row is None else (row["at_update"], self._folder() / row["file"])
+
+    def begin(self, environment: Environment, update: int, note: str | None) -> None:
+        """Say where the run is computed and after which update it begins; ``note`` tells of a resumption."""
+        with self._holding() as connection:
+            connection.execute(
+                "UPDATE runs SET environment = ? WHERE id = ?", (environment.model_dump_json(), self.run_id)
+            )
+            if note is not None:
+                add_event(connection, self.run_id, update, "resumed_from_checkpoint", note)
+
+    def write(self, records: Sequence[UpdateRecord]) -> None:
+        """Add records; an update that is there already stays as it is."""
+        with self._holding() as connection:
+            self._write(connection, records)
+
+    def save(self, records: Sequence[UpdateRecord], update: int, write_file: Callable[[Path], None]) -> None:
+        """Make a checkpoint after ``update``, with all records up to it.
+
+        The file is written first; then one transaction adds the records and points to the file; then older files
+        of the run are removed. Whenever the process dies, the store points to a whole file.
+
+        Args:
+            records: those not written yet.
+            update: updates made.
+            write_file: writes the training's state to a path.
+
+        Raises:
+            OSError: when the file cannot be written.
+        """
+        folder = self._folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        # Listed before the commit: a worker that stalls after it must not remove its successor's files.
+        older = list(folder.iterdir())
+        file = folder / f"{update}-{secrets.token_hex(4)}.pt"
+        try:
+            write_file(file)
+            # The older file goes after this commit, so the commit must survive a power cut.
+            with self._holding(durable=True) as connection:
+                self._write(connection, records)
+                connection.execute(
+                    "INSERT OR REPLACE INTO checkpoints (run, at_update, file, time) VALUES (?, ?, ?, ?)",
+                    (self.run_id, update, file.name, time.time()),
+                )
+        except BaseException:
+            file.unlink(missing_ok=True)
+            raise
+        for path in older:
+            path.unlink(missing_ok=True)
+
+    def finish(self, state: Literal["done", "stopped"]) -> None:
+        """End the run: its updates are made, or a watcher stopped it."""
+        with self._holding() as connection:
+            self._leave(connection, state, finished=time.time())
+            update = self._updates(connection)
+            kind, text = ("finished", "all updates are made") if state == "done" else ("stopped", "stopped on request")
+            add_event(connection, self.run_id, update, kind, f"{text} ({update} recorded)")
+
+    def fail(self, error: str) -> None:
+        """End the run with one sentence that says why."""
+        with self._holding() as connection:
+            self._leave(connection, "failed", finished=time.time())
+            connection.execute("UPDATE runs SET error = ? WHERE id = ?", (error, self.run_id))
+            add_event(connection, self.run_id, self._updates(connection), "failed", error)
+
+    def hand_back(self) -> None:
+        """Give the run back to the queue, at its old place, because this worker is leaving."""
+        with self._holding() as connection:
+            self._leave(connection, "queued", finished=None)
+            add_event(connection, self.run_id, self._updates(connection), "handed_back", "its worker was shut down")
+
+    def taken(self) -> list[tuple[int, Message]]:
+        """Messages taken by this run's workers so far, in the order sent, each with the update it was applied at."""
+        with self.database.reading() as connection:
+            taken = "SELECT applied, body FROM messages WHERE run = ? AND applied IS NOT NULL ORDER BY number"
+            rows = connection.execute(taken, (self.run_id,)).fetchall()
+        return [(row["applied"], Message.model_validate_json(row["body"])) for row in rows]
+
+    def pending(self) -> list[Pending]:
+        """Messages that no update has taken yet, in the order sent."""
+        with self.database.reading() as connection:
+            self._check(connection)
+            pending = "SELECT number, body FROM messages WHERE run = ? AND applied IS NULL ORDER BY number"
+            rows = connection.execute(pending, (self.run_id,)).fetchall()
+        return [Pending(row["number"], Message.model_validate_json(row["body"])) for row in rows]
+
+    def take(self, chosen: Sequence[Pending], next_update: int) -> None:
+        """Mark messages as applied at ``next_update``; pauses and resumptions change the run's state."""
+        with self._holding() as connection:
+            for number, message in chosen:
+                connection.execute("UPDATE messages SET applied = ? WHERE number = ?", (next_update, number))
+                if message.kind in ("pause", "resume"):
+                    state, event = PAUSED if message.kind == "pause" else RUNNING
+                    connection.execute("UPDATE runs SET state = ? WHERE id = ?", (state, self.run_id))
+                    made = next_update - 1
+                    add_event(connection, self.run_id, made, event, f"{event} after update {made}")
+
+    def stay_paused(self) -> None:
+        """Show the run as paused, as it was when its last worker left."""
+        with self._holding() as connection:
+            connection.execute("UPDATE runs SET state = 'paused' WHERE id = ?", (self.run_id,))
+
+    def updates(self) -> int:
+        """Updates recorded so far, by any worker."""
+        with self.database.reading() as connection:
+            return self._updates(connection)
+
+    @contextmanager
+    def _holding(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        with self.database.writing(durable=durable) as connection:
+            beat = "UPDATE runs SET heartbeat = ?, suspected = NULL WHERE id = ? AND lease = ?"
+            if connection.execute(beat, (time.time(), self.run_id, self._token)).rowcount != 1:
+                raise LeaseLostError(self.run_id)
+            yield connection
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        row = connection.execute("SELECT lease FROM runs WHERE id = ?", (self.run_id,)).fetchone()
+        if row is None or row["lease"] != self._token:
+            raise LeaseLostError(self.run_id)
+
+    def _write(self, connection: sqlite3.Connection, records: Sequence[UpdateRecord]) -> None:
+        for record in records:
+            added = connection.execute(
+                "INSERT OR IGNORE INTO records (run, at_update, body) VALUES (?, ?, ?)",
+                (self.run_id, record.update, record.model_dump_json()),
+            )
+            if added.rowcount == 1:
+                for change in record.changes:
+                    self._note_change(connection, record.update, change)
+        if records:
+            connection.execute(
+                "UPDATE runs SET updates = max(updates, ?) WHERE id = ?", (records[-1].update, self.run_id)
+            )
+
+    def _note_change(self, connection: sqlite3.Connection, update: int, change: Change) -> None:
+        text = f"{change.field.replace('_', ' ')} {change.old} → {change.new}"
+        if change.refused is None:
+            add_event(connection, self.run_id, update, "change", text)
+            return
+        add_event(connection, self.run_id, update, "refused", f"{text} refused: {change.refused}")
+        body = Message(kind="set", field=change.field, value=change.new).model_dump_json()
+        connection.execute(
+            "UPDATE messages SET refused = 1 WHERE run = ? AND applied = ? AND body = ?", (self.run_id, update, body)
+        )
+
+    def _leave(self, connection: sqlite3.Connection, state: str, finished: float | None) -> None:
+        connection.execute(
+            "UPDATE runs SET state = ?, finished = ?, lease = NULL, worker = NULL WHERE id = ?",
+            (state, finished, self.run_id),
+        )
+
+    def _updates(self, connection: sqlite3.Connection) -> int:
+        return int(connection.execute("SELECT updates FROM runs WHERE id = ?", (self.run_id,)).fetchone()[0])
+
+    def _folder(self) -> Path:
+        return self.database.path.parent / CHECKPOINTS / self.run_id

@@ -1,0 +1,79 @@
+"""Intervals over seeds, and the distance between two runs from their stored sketches. NumPy and SciPy, no torch."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accum_core.errors import SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Mean over seeds with the two-sided interval of the given level."""
+
+    mean: float
+    low: float
+    high: float
+    level: float
+
+
+def seed_interval(values: Sequence[float], level: float = 0.95) -> Interval:
+    """Student's t interval of the mean over independent seeds.
+
+    mean +- t((1 + level) / 2, n - 1) s / sqrt(n), with s the sample standard deviation. Right for few seeds if what
+    they give is near normal; differences paired by seed are passed as their differences.
+
+    Args:
+        values: one value a seed.
+        level: coverage of the interval, in (0, 1).
+
+    Raises:
+        SettingError: with fewer than two values, or one that is not finite.
+    """
+    if len(values) < 2:
+        raise SettingError("seeds", len(values), "an interval needs at least 2 seeds")
+    data = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(data).all():
+        raise SettingError("values", list(values), "every seed's value must be finite")
+    # Imported here, as pages that show no interval do without it; scipy.stats would take a second longer.
+    from scipy.special import stdtrit
+
+    mean = float(data.mean())
+    half = float(stdtrit(data.size - 1, (1 + level) / 2)) * float(data.std(ddof=1)) / math.sqrt(data.size)
+    return Interval(mean, mean - half, mean + half, level)
+
+
+def decode_sketch(text: str) -> NDArray[np.float32]:
+    """The stored text of a sketch as its float32 values (little endian)."""
+    return np.frombuffer(base64.b64decode(text), dtype="<f4")
+
+
+def encode_sketch(values: NDArray[np.floating]) -> str:
+    """A sketch as text for a record; inverse of ``decode_sketch``."""
+    return base64.b64encode(np.asarray(values, dtype="<f4").tobytes()).decode("ascii")
+
+
+def sketch_distance(sketch: str, reference: str, reference_norm: float) -> float:
+    """norm(w - w_ref) / norm(w_ref), estimated from two sketches made with the same seed.
+
+    A count sketch of k values (Charikar, Chen and Farach-Colton 2002) estimates norm(w - w_ref)^2 without bias and
+    with a relative standard deviation of at most sqrt(2 / k), so the distance is off by about 1 / sqrt(2 k).
+
+    Args:
+        sketch, reference: texts from ``encode_sketch``, of equal length.
+        reference_norm: norm(w_ref), which the record holds exactly.
+
+    Raises:
+        SettingError: for sketches of different lengths.
+    """
+    a, b = decode_sketch(sketch), decode_sketch(reference)
+    if a.size != b.size:
+        raise SettingError("sketch", a.size, f"cannot be compared with a sketch of {b.size} values")
+    distance = float(np.linalg.norm(a.astype(np.float64) - b.astype(np.float64)))
+    return distance / reference_norm if reference_norm else math.inf if distance else 0.0

@@ -1,0 +1,213 @@
+"""Finished charts: rows of results and published series as plotly figures, with the words that belong to them.
+
+Pure: no Streamlit. Labels stand beside their lines instead of in a legend, and each panel's title is a finding that
+was computed from what it draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import plotly.graph_objects as go
+
+from accum_core.experiment import Published
+from accum_core.statistics import seed_interval
+from accum_ui import palette
+from accum_ui.results import Row, Split, by_norm
+from accum_ui.words import POINT, SAME, norm_title, number, percent
+
+HEIGHT: Final = 380
+FONT: Final = '"Source Sans", "Source Sans Pro", sans-serif'
+SYMBOLS: Final = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross")
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A chart with its words.
+
+    Attributes:
+        title: the finding.
+        subtitle: what is drawn, in which unit.
+        figure: the chart; it has no title of its own, as that would not wrap on a narrow screen.
+        alt: the same in words, for those who do not see it.
+    """
+
+    title: str
+    subtitle: str
+    figure: go.Figure
+    alt: str
+
+
+def finding(splits: Sequence[Split]) -> str:
+    """What splitting did to each norm, in points of mIoU, as one title."""
+    clauses = [_clause(split) for split in splits]
+    micro, steps = splits[0].micro_batch_size, splits[0].accumulation_steps
+    return f"Split into {steps} × {micro}, {'; '.join(clauses)}"
+
+
+def _clause(split: Split) -> str:
+    name, loss = norm_title(split.norm), split.loss
+    if loss.low > 0:
+        return f"{name} loses {loss.mean / POINT:.3g} points of mIoU"
+    if loss.high < 0:
+        return f"{name} gains {-loss.mean / POINT:.3g} points of mIoU"
+    return f"{name} stays within {max(-loss.low, loss.high) / POINT:.2g} points"
+
+
+def reason(splits: Sequence[Split]) -> str:
+    """Why: how far each norm's gradient is from the whole batch's at equal weights."""
+    clauses = [
+        f"{norm_title(split.norm)}'s gradient is off by "
+        + (percent(split.gradient_error) if split.gradient_error > SAME else number(split.gradient_error, 1))
+        + f" (cosine {split.cosine:.2f})"
+        for split in splits
+    ]
+    return f"At equal weights, and against the gradient of the whole batch in one pass, {', '.join(clauses)}."
+
+
+def split_panel(table: Sequence[Row], splits: Sequence[Split], *, dark: bool) -> Panel:
+    """Validation mIoU against micro-batch size, a line a norm: every seed thin, their mean and 95 % interval bold.
+
+    Args:
+        table: the runs of one experiment, of one effective batch size and at least two seeds each.
+        splits: from ``results.splits`` of the same runs.
+        dark: whether the chart stands on a dark surface.
+    """
+    figure = _figure(dark)
+    groups = by_norm(list(table))
+    means: dict[str, Mapping[float, float]] = {}
+    for symbol, (norm, sizes) in zip(SYMBOLS * len(groups), groups.items(), strict=False):
+        color = palette.NORM_COLORS[norm].on(dark)
+        _draw_seeds(figure, norm, sizes, color)
+        intervals = {micro: seed_interval([row.miou for row in seeds.values()]) for micro, seeds in sizes.items()}
+        means[norm] = {micro: interval.mean for micro, interval in intervals.items()}
+        figure.add_scatter(
+            x=list(intervals),
+            y=[interval.mean for interval in intervals.values()],
+            error_y={
+                "type": "data",
+                "array": [interval.high - interval.mean for interval in intervals.values()],
+                "thickness": 2,
+                "width": 6,
+            },
+            mode="lines+markers",
+            line={"color": color, "width": 3},
+            marker={"size": 9, "symbol": symbol},
+            hovertemplate=f"{norm_title(norm)}, mean: %{{y:.3f}} ± %{{error_y.array:.3f}}<extra></extra>",
+        )
+    _label_lines(figure, means, dark)
+    effective = table[0].effective_batch_size
+    micros = sorted({row.micro_batch_size for row in table})
+    _log_axis(
+        figure, micros, [f"{micro}<br>N = {effective // micro}" for micro in micros], "micro-batch size (samples)"
+    )
+    figure.update_yaxes(title_text="validation mIoU", rangemode="tozero", tickformat=".1f")
+    seeds = len({row.seed for row in table})
+    return Panel(
+        title=finding(splits),
+        subtitle=f"effective batch {effective}, {table[0].updates} updates; thin: each of {seeds} seeds; "
+        "bold: their mean with its 95 % interval; a point of mIoU is 0.01",
+        figure=figure,
+        alt=f"Validation mIoU by micro-batch size. {finding(splits)}.",
+    )
+
+
+def _draw_seeds(figure: go.Figure, norm: str, sizes: Mapping[int, Mapping[int, Row]], color: str) -> None:
+    for seed in sorted({seed for seeds in sizes.values() for seed in seeds}):
+        line = {micro: seeds[seed].miou for micro, seeds in sizes.items() if seed in seeds}
+        figure.add_scatter(
+            x=list(line),
+            y=list(line.values()),
+            mode="lines+markers",
+            line={"color": color, "width": 1},
+            marker={"size": 4},
+            opacity=0.4,
+            hovertemplate=f"{norm_title(norm)}, seed {seed}: %{{y:.3f}}<extra></extra>",
+        )
+
+
+def published_panel(published: Published, *, dark: bool) -> Panel:
+    """A paper's own figures, dashed and with open markers, as they are theirs and on other data.
+
+    Args:
+        published: with at least one series of at least two points.
+        dark: whether the chart stands on a dark surface.
+    """
+    figure = _figure(dark)
+    lines = {name: dict(sorted(points)) for name, points in published.series.items()}
+    for symbol, (name, line) in zip(SYMBOLS * len(lines), lines.items(), strict=False):
+        figure.add_scatter(
+            x=list(line),
+            y=list(line.values()),
+            mode="lines+markers",
+            line={"color": _color(name).on(dark), "width": 2, "dash": "dash"},
+            marker={"size": 8, "symbol": f"{symbol}-open", "line": {"width": 2}},
+            hovertemplate=f"{norm_title(name)}: %{{y}}<extra></extra>",
+        )
+    _label_lines(figure, lines, dark)
+    sizes = sorted({size for line in lines.values() for size in line})
+    _log_axis(figure, sizes, [f"{size:g}" for size in sizes], published.x_label)
+    figure.update_yaxes(title_text=published.y_label)
+    largest, smallest = sizes[-1], sizes[0]
+    ends = ", ".join(f"{norm_title(name)} {line[largest]:g} → {line[smallest]:g}" for name, line in lines.items())
+    title = f"{published.x_label[:1].upper()}{published.x_label[1:]} {largest:g} → {smallest:g}: {ends}"
+    return Panel(title, published.y_label, figure, alt=f"{title}. {published.citation}.")
+
+
+def _color(name: str) -> palette.Shade:
+    return palette.NORM_COLORS.get(name, palette.REFERENCE)
+
+
+def _figure(dark: bool) -> go.Figure:
+    text, grid = palette.TEXT.on(dark), palette.GRID.on(dark)
+    figure = go.Figure()
+    axis = {"gridcolor": grid, "zeroline": False, "linecolor": grid, "title": {"standoff": 8}, "fixedrange": True}
+    figure.update_layout(
+        height=HEIGHT,
+        margin={"l": 56, "r": 16, "t": 12, "b": 64},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": FONT, "size": 14, "color": text},
+        showlegend=False,
+        hovermode="closest",
+        xaxis=axis,
+        yaxis=axis,
+    )
+    return figure
+
+
+def _log_axis(figure: go.Figure, values: Sequence[float], labels: Sequence[str], title: str) -> None:
+    low, high = math.log10(values[0]), math.log10(values[-1])
+    room = 0.06 * (high - low)
+    figure.update_xaxes(
+        type="log", tickvals=list(values), ticktext=list(labels), title_text=title, range=[low - room, high + room]
+    )
+
+
+def _label_lines(figure: go.Figure, lines: Mapping[str, Mapping[float, float]], dark: bool) -> None:
+    """Name each line beside it, where the lines are furthest apart; a single line is named by its panel's title."""
+    if len(lines) < 2:
+        return
+    shared = set.intersection(*(set(line) for line in lines.values()))
+    place = max(sorted(shared), key=lambda x: _gap([line[x] for line in lines.values()]))
+    lowest = min(lines, key=lambda name: lines[name][place])
+    for name, line in lines.items():
+        figure.add_annotation(
+            x=math.log10(place),
+            y=line[place],
+            text=f"<b>{norm_title(name)}</b>",
+            showarrow=False,
+            font={"color": _color(name).on(dark), "size": 15},
+            xanchor="left" if place == min(shared) else "right",
+            yanchor="top" if name == lowest else "bottom",
+            yshift=-14 if name == lowest else 14,
+        )
+
+
+def _gap(values: Sequence[float]) -> float:
+    """The smallest distance between two of the values."""
+    return min(high - low for low, high in pairwise(sorted(values)))

@@ -1,0 +1,171 @@
+"""The parts of the first page: the newest answer with its provenance, the verdicts, the papers' figures, the way on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Final
+
+import streamlit as st
+
+from accum_core.claims import Verdict
+from accum_core.errors import LabError
+from accum_core.experiment import Experiment
+from accum_core.provenance import code_version
+from accum_core.records import Environment, RunConfig
+from accum_core.result_file import ResultFile
+from accum_ui import figures, palette, results, settings
+from accum_ui.navigation import PAGES
+from accum_ui.words import POINT, norm_title, number
+from experiments import find, result_path
+
+STYLE: Final = Path(__file__).with_name("home.css")
+CHART: Final = {"displayModeBar": False}
+
+
+def show(name: str) -> None:
+    """The committed result of an experiment and what belongs to it; what to run when there is none.
+
+    Args:
+        name: the experiment's file name.
+    """
+    st.html(STYLE)
+    experiment = find(name)
+    result = None
+    try:
+        result = _read(name, _written(name))
+        if result is None:
+            st.info(f"There is no committed result yet: `python -m experiments run {name} --commit-results` makes it.")
+        else:
+            _answer(result)
+            _verdicts(result, experiment)
+    except LabError as error:
+        st.error(str(error), icon=":material/error:")
+    _published(experiment)
+    _way_on(watched(result))
+
+
+def watched(result: ResultFile | None) -> list[RunConfig]:
+    """The runs to look at in the Lab: the finest split of each norm that was run split and whole, of the first seed.
+
+    Without a result, the Lab's own settings with BatchNorm and with GroupNorm.
+    """
+    if result is None:
+        return [RunConfig.of(norm=norm) for norm in ("batch", "group")]
+    splits = results.splits(results.rows(result))
+    finest = {(split.norm, split.micro_batch_size) for split in splits}
+    first = [run.result.config for run in result.runs if run.seed == result.seeds[0]]
+    return [config for config in first if (config.norm, config.micro_batch_size) in finest]
+
+
+def provenance(environment: Environment, seeds: Sequence[int], name: str) -> str:
+    """Where a result comes from, and whether the present code is the code that made it."""
+    threads = "1 thread" if environment.threads == 1 else f"{environment.threads} threads"
+    text = (
+        f"Computed on {environment.date} by code version {environment.code_version} with seeds "
+        f"{', '.join(map(str, seeds))} on {environment.processor} ({environment.platform}), {threads} a run, "
+        f"torch {environment.torch}."
+    )
+    if environment.code_version == code_version():
+        return f"{text} That is the present code."
+    return (
+        f"{text} The present code is version {code_version()}: "
+        f"`python -m experiments run {name}` tells whether the answer still stands."
+    )
+
+
+def verdict_row(verdict: Verdict, unit: str, *, dark: bool) -> str:
+    """One claim as a table row of HTML."""
+    color = palette.VERDICT_COLORS[verdict.verdict].on(dark)
+    return (
+        f'<tr><th scope="row">{escape(verdict.statement)}</th>'
+        f'<td style="color: {color}; font-weight: 700">{verdict.verdict}</td>'
+        f'<td data-label="Effect">{quantity(unit, verdict.effect)}</td>'
+        f'<td data-label="95 % interval">{quantity(unit, verdict.low, verdict.high)}</td>'
+        f'<td data-label="Seeds">{verdict.num_seeds}</td></tr>'
+    )
+
+
+def quantity(unit: str, *values: float) -> str:
+    """An effect, or the two ends of its interval, for people: mIoU in points, a ratio as it is."""
+    if unit == "mIoU":
+        return " to ".join(f"{value / POINT:.1f}" for value in values).replace("-", "\u2212") + " points"
+    return " to ".join(map(number, values))
+
+
+def _answer(result: ResultFile) -> None:
+    table = results.rows(result)
+    splits = results.splits(table)
+    with st.container(border=True, key="home_answer"):
+        _panel(figures.split_panel(table, splits, dark=_dark()), level=2)
+        st.markdown(figures.reason(splits))
+    st.caption(provenance(result.environment, result.seeds, result.experiment))
+    st.download_button(
+        "The runs' numbers (CSV)",
+        lambda: results.to_csv(table),
+        f"{result.experiment}.csv",
+        "text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+    )
+
+
+def _verdicts(result: ResultFile, experiment: Experiment) -> None:
+    held = sum(verdict.verdict == "supported" for verdict in result.claims)
+    st.header(f"{held} of {len(result.claims)} claims are supported", anchor=False)
+    st.markdown("Each claim stood with its threshold before the seeds that judge it were run.")
+    units = {claim.id: claim.unit for claim in experiment.claims}
+    body = "".join(verdict_row(verdict, units.get(verdict.id, ""), dark=_dark()) for verdict in result.claims)
+    names = "".join(f'<th scope="col">{name}</th>' for name in ("Claim", "Verdict", "Effect", "95 % interval", "Seeds"))
+    st.html(f'<table class="verdicts"><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>')
+
+
+def _published(experiment: Experiment) -> None:
+    st.header("What others published", anchor=False)
+    st.markdown(
+        "These figures are theirs, on other data and with other networks. They stand here for the direction and the "
+        "size of the effect, not for its value."
+    )
+    drawn = [paper for paper in experiment.published if paper.series]
+    for column, paper in zip(st.columns(max(1, len(drawn)), gap="medium"), drawn, strict=False):
+        with column.container(border=True, key=f"home_{paper.key}"):
+            _panel(figures.published_panel(paper, dark=_dark()), level=3)
+            st.caption(f"{paper.statement} {paper.citation}.")
+    for paper in experiment.published:
+        if not paper.series:
+            st.caption(f"{paper.statement} {paper.citation}.")
+
+
+def _way_on(configs: Sequence[RunConfig]) -> None:
+    st.header("See it happen", anchor=False)
+    st.markdown("The Lab shows each of these beside one batch of the same samples, and runs it again as you change it.")
+    with st.container(horizontal=True):
+        for config in configs:
+            st.page_link(
+                PAGES / "1_Lab.py",
+                label=f"Watch {norm_title(config.norm)} at {config.accumulation_steps} × {config.micro_batch_size}",
+                icon=":material/play_arrow:",
+                query_params=settings.address(config, RunConfig.of(), None),
+            )
+
+
+def _panel(panel: figures.Panel, level: int) -> None:
+    st.markdown(f"{'#' * level} {panel.title}")
+    st.caption(panel.subtitle)
+    st.plotly_chart(panel.figure, theme=None, config=CHART, alt=panel.alt)
+
+
+def _dark() -> bool:
+    return st.context.theme.type == "dark"
+
+
+def _written(name: str) -> int:
+    path = result_path(name)
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _read(name: str, written: int) -> ResultFile | None:
+    """Read once a version of the file, which its time of writing tells apart."""
+    return results.read(name)

@@ -1,0 +1,142 @@
+// One Plotly figure a panel: made once, then given longer columns. Zoom survives, as Plotly keeps what a viewer has
+// set while `uirevision` stays the same.
+
+const CONFIG = {
+  displaylogo: false,
+  responsive: true,
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
+};
+const X_TITLES = { update: "updates", samples: "samples", seconds: "seconds of training" };
+
+let plotly = null;
+
+function loadPlotly(path) {
+  plotly ??= new Promise((resolve, reject) => {
+    if (window.Plotly) return resolve(window.Plotly);
+    const script = document.createElement("script");
+    script.src = new URL(path, document.baseURI).href;
+    script.onload = () => resolve(window.Plotly);
+    script.onerror = () => { plotly = null; reject(new Error("the charts' script did not load")); };
+    document.head.append(script);
+  });
+  return plotly;
+}
+
+// Turns "var(--name)" into the colour that it stands for here: Plotly knows no style sheets.
+function resolver(element) {
+  const probe = document.createElement("span");
+  element.append(probe);
+  const known = new Map();
+  const color = (text) => {
+    if (!known.has(text)) {
+      probe.style.color = text;
+      const found = getComputedStyle(probe).color;
+      const parts = found.startsWith("color(") ? found.match(/[\d.]+/g).map(Number) : null;
+      known.set(text, parts ? `rgb(${parts.slice(0, 3).map((part) => Math.round(255 * part))})` : found);
+    }
+    return known.get(text);
+  };
+  const resolve = (value) => {
+    if (typeof value === "string") return value.startsWith("var(--") ? color(value) : value;
+    if (Array.isArray(value)) return value.map(resolve);
+    if (value && typeof value === "object") {
+      return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, resolve(item)]));
+    }
+    return value;
+  };
+  return { resolve, done: () => probe.remove() };
+}
+
+// The panel's figure with the feed's columns in it, for Plotly.react.
+function filled(panel, feed, axis, resolve, narrow) {
+  const data = panel.figure.data.map((trace, index) => {
+    const fill = panel.fills[index], table = feed.tables[fill.table];
+    const x = table[fill.x ?? axis] ?? [], y = table[fill.y] ?? [];
+    if (fill.z) return heat(resolve(trace), x, y, table[fill.z]);
+    return { ...resolve(trace), x: x.slice(), y: y.slice() };
+  });
+  const layout = resolve(panel.figure.layout);
+  const own = panel.fills[0].x !== null;
+  layout.font.family = getComputedStyle(document.body).fontFamily;
+  layout.xaxis = {
+    zeroline: false,
+    rangemode: "tozero",
+    gridcolor: resolve("var(--lab-grid)"),
+    ...(own ? {} : { title: { text: X_TITLES[axis], standoff: 6 } }),
+    ...layout.xaxis,
+    uirevision: own ? feed.runId : `${feed.runId} ${axis}`,
+  };
+  for (const key of Object.keys(layout)) if (key.startsWith("yaxis")) layout[key].uirevision = feed.runId;
+  if (layout.yaxis2) layout.xaxis.anchor = "y2";
+  layout.datarevision = feed.latest.update + Math.random();
+  const onHeat = data[0].type === "heatmap";
+  layout.annotations = own ? [] : directLabels(panel, feed, data, layout, narrow);
+  layout.shapes = own ? [] : marks(feed, axis, onHeat ? "#ffffff" : resolve("var(--lab-quiet)"));
+  if (feed.latest.marks.length && !own && !onHeat) {
+    layout.annotations.push(...markLabels(feed, axis, resolve("var(--lab-quiet)")));
+    layout.margin.t = 10 + MARK_HEIGHT * Math.min(MARK_ROWS, feed.latest.marks.length);
+  }
+  return { data, layout };
+}
+
+function heat(trace, x, names, errors) {
+  const z = names.map((_, layer) => errors.map((row) => (row[layer] > 0 ? Math.log10(row[layer]) : null)));
+  const seen = z.flat().filter((value) => value !== null);
+  const low = seen.length ? Math.floor(Math.min(...seen) * 2) / 2 : -1;
+  const high = seen.length ? Math.max(low + 1, Math.ceil(Math.max(...seen) * 2) / 2) : 0;
+  const step = high - low <= 2 ? 0.5 : Math.ceil((high - low) / 5);
+  const ticks = [];
+  for (let tick = step < 1 ? low : Math.ceil(low); tick <= high; tick += step) ticks.push(tick);
+  trace.colorbar = {
+    ...trace.colorbar,
+    tickvals: ticks,
+    ticktext: ticks.map((tick) => (Math.abs(tick) <= 2 ? String(Number((10 ** tick).toPrecision(1))) : `10<sup>${tick}</sup>`)),
+  };
+  const customdata = names.map((_, layer) => errors.map((row) => row[layer]));
+  return { ...trace, x: x.slice(), y: names, z, customdata, zmin: low, zmax: high };
+}
+
+// Each line is named near its end, the upper one above and the lower one below, so that no legend is needed.
+const MARK_HEIGHT = 14, MARK_ROWS = 2; // pixels; rows of texts over the plot
+const LABEL_SHARE = 0.42; // of the width, that a label may cover
+function directLabels(panel, feed, data, layout, narrow) {
+  const ends = [];
+  for (const { trace, clear_of } of panel.labels) {
+    const { x, y, line, yaxis } = data[trace];
+    const points = x.map((at, index) => [at, y[index]]).filter(([, value]) => value !== null);
+    if (!points.length) continue;
+    const end = points.at(-1), from = end[0] - LABEL_SHARE * (end[0] - x[0]);
+    const near = clear_of.flatMap((other) => data[other].y.filter(
+      (value, index) => value !== null && data[other].x[index] >= from,
+    ));
+    const text = feed.latest.labels[panel.fills[trace].table];
+    ends.push({ x: end[0], last: end[1], near, text, color: line.color, yaxis: yaxis ?? "y" });
+  }
+  const top = Math.max(...ends.map((end) => end.last));
+  return ends.map((end) => {
+    const upper = end.last === top;
+    const y = upper ? Math.max(...end.near) : Math.min(...end.near);
+    const log = layout[end.yaxis.replace("y", "yaxis")]?.type === "log";
+    return {
+      x: end.x, y: log ? Math.log10(y) : y, yref: end.yaxis, text: end.text, showarrow: false,
+      xanchor: "right", yanchor: upper ? "bottom" : "top", yshift: upper ? 4 : -4,
+      font: { color: end.color, size: narrow ? 11 : 12 },
+    };
+  });
+}
+
+function marks(feed, axis, color) {
+  return feed.latest.marks.map((mark) => ({
+    type: "line", x0: mark[axis], x1: mark[axis], y0: 0, y1: 1, yref: "paper",
+    line: { color, width: 1.2, dash: mark.refused ? "dot" : "dash" },
+  }));
+}
+
+// Above the plot, where no line runs; neighbours stand in different rows.
+function markLabels(feed, axis, color) {
+  return feed.latest.marks.map((mark, index) => ({
+    x: mark[axis], y: 1, yref: "paper", yanchor: "bottom", xanchor: "left", xshift: -4,
+    yshift: MARK_HEIGHT * (index % MARK_ROWS) - 2,
+    text: mark.refused ? "refused" : mark.text, hovertext: mark.text, showarrow: false, font: { size: 11, color },
+  }));
+}

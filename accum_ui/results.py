@@ -1,0 +1,168 @@
+"""The committed results: found, checked, laid out as rows, and put into a store so that no page is ever empty."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+from dataclasses import astuple, dataclass, fields
+from statistics import median
+
+from accum_core.errors import DataError, SettingError
+from accum_core.result_file import ResultFile, StoredRun
+from accum_core.runs.store import Store
+from accum_core.statistics import Interval, seed_interval
+from experiments import discover, result_path
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run's final numbers; mIoU and pixel accuracy in [0, 1], gradient error and cosine medians over updates."""
+
+    label: str
+    seed: int
+    norm: str
+    effective_batch_size: int
+    micro_batch_size: int
+    accumulation_steps: int
+    updates: int
+    miou: float
+    pixel_accuracy: float
+    validation_loss: float
+    gradient_error: float
+    cosine: float
+    code_version: str
+    processor: str
+    date: str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What splitting the effective batch did to one norm, over seeds.
+
+    Attributes:
+        norm: file name of the norm.
+        micro_batch_size, accumulation_steps: the finest split that was run.
+        loss: mIoU of the whole batch less that of the split, paired by seed, in [-1, 1].
+        gradient_error, cosine: of the split, medians over updates and then over seeds.
+    """
+
+    norm: str
+    micro_batch_size: int
+    accumulation_steps: int
+    loss: Interval
+    gradient_error: float
+    cosine: float
+
+
+def read(experiment: str) -> ResultFile | None:
+    """The committed result of an experiment, None if there is none.
+
+    Raises:
+        DataError: for a file that is damaged.
+    """
+    path = result_path(experiment)
+    return ResultFile.read(path) if path.exists() else None
+
+
+def fill(store: Store) -> int:
+    """Put the runs of every committed result into the store; those that it holds already are left as they are.
+
+    A damaged file is logged and passed over: the app starts without it and the page that needs it says so.
+
+    Returns:
+        The number of runs that the files hold.
+
+    Raises:
+        StoreError: when the store cannot be written.
+    """
+    runs = 0
+    for name in discover():
+        try:
+            result = read(name)
+        except DataError as error:
+            LOG.warning("%s", error)
+            continue
+        if result is not None:
+            for run in result.runs:
+                store.add_result(run.result, name)
+            runs += len(result.runs)
+    return runs
+
+
+def rows(result: ResultFile) -> list[Row]:
+    """One row a run, in the file's order.
+
+    Raises:
+        SettingError: for a run without a validation or a measured gradient error.
+    """
+    return [_row(run) for run in result.runs]
+
+
+def _row(stored: StoredRun) -> Row:
+    run = stored.result
+    metrics = run.metrics
+    missing = sorted({"miou", "gradient_error"} - set(metrics))
+    if missing:
+        raise SettingError("run", stored.label, f"was stored without {' and '.join(missing)}; run its experiment again")
+    return Row(
+        label=stored.label,
+        seed=stored.seed,
+        norm=run.config.norm,
+        effective_batch_size=run.config.effective_batch_size,
+        micro_batch_size=run.config.micro_batch_size,
+        accumulation_steps=run.config.accumulation_steps,
+        updates=run.config.updates,
+        miou=metrics["miou"],
+        pixel_accuracy=metrics["pixel_accuracy"],
+        validation_loss=metrics["loss"],
+        gradient_error=metrics["gradient_error"],
+        cosine=metrics["cosine"],
+        code_version=run.environment.code_version,
+        processor=run.environment.processor,
+        date=run.environment.date,
+    )
+
+
+def by_norm(table: list[Row]) -> dict[str, dict[int, dict[int, Row]]]:
+    """Rows by norm, micro-batch size (rising) and seed."""
+    found: dict[str, dict[int, dict[int, Row]]] = {}
+    for row in sorted(table, key=lambda row: row.micro_batch_size):
+        found.setdefault(row.norm, {}).setdefault(row.micro_batch_size, {})[row.seed] = row
+    return found
+
+
+def splits(table: list[Row]) -> list[Split]:
+    """The finest split of each norm that was run both whole and split, the greatest loss first.
+
+    Raises:
+        SettingError: with fewer than two seeds.
+    """
+    found = []
+    for norm, sizes in by_norm(table).items():
+        if len(sizes) < 2:
+            continue
+        finest, whole = min(sizes), max(sizes)
+        split = sizes[finest]
+        found.append(
+            Split(
+                norm=norm,
+                micro_batch_size=finest,
+                accumulation_steps=next(iter(split.values())).accumulation_steps,
+                loss=seed_interval([sizes[whole][seed].miou - row.miou for seed, row in split.items()]),
+                gradient_error=median(row.gradient_error for row in split.values()),
+                cosine=median(row.cosine for row in split.values()),
+            )
+        )
+    return sorted(found, key=lambda split: split.loss.mean, reverse=True)
+
+
+def to_csv(table: list[Row]) -> str:
+    """The rows as comma-separated values under a line of names."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(field.name for field in fields(Row))
+    writer.writerows(astuple(row) for row in table)
+    return text.getvalue()

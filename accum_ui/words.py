@@ -1,0 +1,219 @@
+"""What the Lab says: a question made from the settings, an answer and chart titles made from the run's numbers.
+
+Pure: a ``Numbers`` in, sentences out. Thresholds are named here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from accum_core import catalogue
+from accum_core.records import RunConfig
+
+SAME: Final = 1e-3  # a gradient error up to here is the order in which floats were added
+PARTED: Final = 0.05  # losses have parted when they stay this share of the reference's loss apart
+POINT: Final = 0.01  # one point of mIoU
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What is known of a run so far; None for what is not yet.
+
+    Attributes:
+        config: the run's settings at its start.
+        norm, accumulation_steps: the present ones.
+        update: updates made; ``measured_from`` is the first one under the present norm and N.
+        loss: ``(first, last)`` of the smoothed training loss.
+        losses: smoothed losses of run and reference at the last update that both have made.
+        parted_at: the update after which the two stay apart; None while they do not.
+        miou: ``(run, reference, update)`` at the newest validation; the reference's may be None.
+        gradient_error, cosine: medians since ``measured_from``; ``reference_*`` are the reference run's own.
+        layers: name -> median error since ``measured_from``.
+        saved_bytes: ``(one micro-batch, full batch)``, kept for backward.
+        speed, reference_speed: samples a second, median of the last updates.
+        weight_distance: newest.
+    """
+
+    config: RunConfig
+    norm: str
+    accumulation_steps: int
+    has_reference: bool = False
+    update: int = 0
+    measured_from: int = 1
+    loss: tuple[float, float] | None = None
+    losses: tuple[float, float] | None = None
+    parted_at: int | None = None
+    miou: tuple[float, float | None, int] | None = None
+    gradient_error: float | None = None
+    cosine: float | None = None
+    reference_error: float | None = None
+    reference_cosine: float | None = None
+    layers: dict[str, float] = field(default_factory=dict)
+    saved_bytes: tuple[int, int] | None = None
+    speed: float | None = None
+    reference_speed: float | None = None
+    weight_distance: float | None = None
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Samples that the norm sees at a time now."""
+        return self.config.effective_batch_size // self.accumulation_steps
+
+
+def question(config: RunConfig) -> str:
+    """The page's title."""
+    if config == config.reference():
+        return f"How does one batch of {config.effective_batch_size} train?"
+    return f"Is {config.accumulation_steps} × {config.micro_batch_size} the same as 1 × {config.effective_batch_size}?"
+
+
+def norm_title(norm: str) -> str:
+    """The norm's name for people ("GroupNorm")."""
+    return str(catalogue.entries("norms").get(norm, {}).get("TITLE", norm))
+
+
+def layer_title(layer: str) -> str:
+    """A layer's name for people."""
+    return layer.replace("_", " ")
+
+
+def number(value: float, digits: int = 2) -> str:
+    """A number for a sentence: plain where that reads well, with a power of ten where it is tiny or huge."""
+    if value == 0:
+        return "0"
+    if not 1e-3 <= abs(value) < 1e5:
+        mantissa, exponent = f"{value:.0e}".split("e")
+        return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPT)}"
+    if abs(value) < 1:
+        return f"{value:.{digits}g}"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """A share as a whole percentage, or with digits where it is below one percent."""
+    return f"{100 * share:.0f} %" if 0.01 <= share < 100 else f"{number(100 * share, 1)} %"
+
+
+SUPERSCRIPT: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def answer(numbers: Numbers) -> str:
+    """The sentence under the title."""
+    config, norm = numbers.config, norm_title(numbers.norm)
+    if numbers.gradient_error is None:
+        if numbers.update:
+            return "The first measurement is still to come."
+        return "The first update is still to come: the curves appear as soon as it is made."
+    if numbers.accumulation_steps == 1 and config.reduction == "exact":
+        return f"This is the batch itself, in one pass.{_standing(numbers, 'It stands')}"
+    if numbers.gradient_error <= SAME:
+        return (
+            f"Yes, with {norm}: at equal weights the gradient is the batch's to within "
+            f"{number(numbers.gradient_error, 1)}, which is rounding.{_standing(numbers, 'The run stands')}"
+        )
+    samples = catalogue.entries("workloads").get(config.workload, {}).get("SAMPLES", "samples")
+    if _norm_is_to_blame(numbers):
+        opening = f"Not with {norm}. It sees {numbers.micro_batch_size} {samples} at a time: its"
+    else:
+        opening = f"Not with the loss scaling {config.reduction}. The"
+    cosine = "" if numbers.cosine is None else f" points {number(numbers.cosine)} in cosine to the batch's and"
+    off = percent(numbers.gradient_error)
+    return f"{opening} gradient{cosine} is off by {off}.{_standing(numbers, 'The run stands')}"
+
+
+def _norm_is_to_blame(numbers: Numbers) -> bool:
+    independent = catalogue.entries("norms").get(numbers.norm, {}).get("BATCH_INDEPENDENT", False)
+    return not independent and numbers.accumulation_steps > 1
+
+
+def _standing(numbers: Numbers, subject: str) -> str:
+    if numbers.miou is None:
+        return ""
+    run, reference, update = numbers.miou
+    if reference is None:
+        return f" {subject} at {run:.3f} mIoU after {update} updates."
+    config = numbers.config
+    its_norm = "" if numbers.norm == config.norm else f" with {norm_title(config.norm)}"
+    beside = f"one batch of {config.effective_batch_size}{its_norm} at {reference:.3f}"
+    return f" {subject} at {run:.3f} mIoU after {update} updates, {beside}."
+
+
+def labels(numbers: Numbers) -> dict[str, str]:
+    """What the lines of the run and of its reference are called on the charts."""
+    config = numbers.config
+    steps, effective = config.accumulation_steps, config.effective_batch_size
+    ours = f"{steps} micro-batches of {config.micro_batch_size}" if steps > 1 else f"one batch of {effective}"
+    changed = numbers.measured_from > 1
+    return {"run": "this run, changed live" if changed else ours, "reference": f"reference: one batch of {effective}"}
+
+
+def titles(numbers: Numbers) -> dict[str, str]:
+    """One finding a panel, by the panel's key."""
+    return {
+        "loss": _loss_title(numbers),
+        "miou": _miou_title(numbers),
+        "gradient": _gradient_title(numbers),
+        "layers": _layers_title(numbers),
+        "distance": _distance_title(numbers),
+        "memory": _memory_title(numbers),
+        "maps": "What it does to the maps",
+    }
+
+
+def _loss_title(numbers: Numbers) -> str:
+    if numbers.loss is None:
+        return "Training loss"
+    if numbers.losses is None:
+        first, last = numbers.loss
+        return f"Training loss went from {first:.2f} to {last:.2f}"
+    if numbers.parted_at is None:
+        return "The losses stay together"
+    run, reference = numbers.losses
+    return f"The losses part at update {numbers.parted_at}: now {run:.2f} and {reference:.2f}"
+
+
+def _miou_title(numbers: Numbers) -> str:
+    if numbers.miou is None:
+        return f"First validation at update {min(numbers.config.validate_every, numbers.config.updates)}"
+    run, reference, _ = numbers.miou
+    if reference is None:
+        return f"Validation mIoU stands at {run:.3f}"
+    points = (run - reference) / POINT
+    if abs(points) < 1:
+        return "mIoU agrees within one point"
+    count = "1 point of mIoU is" if round(abs(points)) == 1 else f"{abs(points):.0f} points of mIoU are"
+    return f"{count} {'lost' if points < 0 else 'gained'}"
+
+
+def _gradient_title(numbers: Numbers) -> str:
+    if numbers.gradient_error is None:
+        return "Gradient against the batch's"
+    if numbers.gradient_error <= SAME:
+        return f"The gradient is the batch's to within {number(numbers.gradient_error, 1)}"
+    return f"{norm_title(numbers.norm)}: the gradient is off by {percent(numbers.gradient_error)}"
+
+
+def _layers_title(numbers: Numbers) -> str:
+    if not numbers.layers:
+        return "Gradient error by layer"
+    worst = max(numbers.layers, key=numbers.layers.__getitem__)
+    most, least = numbers.layers[worst], min(numbers.layers.values())
+    if most <= SAME:
+        return f"No layer is off by more than {number(most, 1)}"
+    return f"{'Every layer' if least > SAME else 'Not every layer'} is off, {layer_title(worst)} most"
+
+
+def _distance_title(numbers: Numbers) -> str:
+    if numbers.weight_distance is None:
+        return "Weight distance to the reference"
+    return f"The weights are {percent(numbers.weight_distance)} away from the reference's"
+
+
+def _memory_title(numbers: Numbers) -> str:
+    if numbers.saved_bytes is None:
+        return "Kept for backward"
+    micro, full = numbers.saved_bytes
+    if micro >= full:
+        return "One pass keeps the whole batch"
+    return f"One micro-batch keeps {number(full / micro)} times less than the batch"

@@ -1,0 +1,58 @@
+"""The files that the commands write for others: checked before the work begins, strict JSON at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from pydantic import ConfigDict, TypeAdapter
+
+from accum_core.errors import LabError, SettingError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+STRICT = TypeAdapter[Any](Any, config=ConfigDict(ser_json_inf_nan="null"))
+
+
+def json_option(content: str) -> Callable[[Command], Command]:
+    """The option ``--json FILE``; a file that cannot be written is refused before the command starts."""
+    return click.option(
+        "--json",
+        "json_path",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        callback=_writable,
+        help=f"Write {content} to FILE as JSON (null for a number that is not finite).",
+    )
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write strict JSON: no NaN, no Infinity.
+
+    Args:
+        path: the file; one that exists is replaced.
+        content: plain values, as ``model_dump()`` gives them.
+
+    Raises:
+        LabError: if the file cannot be written after all, say on a full disk.
+    """
+    try:
+        path.write_bytes(STRICT.dump_json(content, indent=1) + b"\n")
+    except OSError as error:
+        raise LabError(f"--json = {str(path)!r}: could not be written ({error.strerror}); name another file.") from None
+
+
+def _writable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    if path is None:
+        return None
+    existed = path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise SettingError(
+            "--json", str(path), f"cannot be written ({error.strerror}); name a file in a folder that exists"
+        ) from None
+    if not existed:
+        path.unlink()
+    return path

@@ -1,0 +1,13 @@
+"""Home: the question, the newest answer with its provenance, what others published, and the way on."""
+
+import streamlit as st
+
+from accum_ui import home
+
+st.title("When is N × micro-batch the same as one large batch?", anchor=False)
+st.markdown(
+    "Gradient accumulation makes N passes on small micro-batches and then one update: the memory of one micro-batch, "
+    "the update of a large batch. It is exact where the loss is divided rightly and no layer looks across samples. "
+    "BatchNorm looks across samples. This is what that does to a segmentation network:"
+)
+home.show("segmentation_batch_size")

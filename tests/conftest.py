@@ -1,0 +1,43 @@
+"""What several tests of the store and its workers stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from small_runs import CONFIG, course
+
+from accum_core.runs import patience, session
+from accum_core.runs.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs.sqlite")
+
+
+@pytest.fixture(scope="session")
+def one_thread() -> Iterator[None]:
+    """Runs are bit-equal at the same number of threads; the workers of the tests have one."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(one_thread: None) -> list[str]:
+    """The course of ``CONFIG`` without a store, a worker or an interruption."""
+    from accum_core.engine import train
+
+    return course(list(train(CONFIG)))
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every update is a checkpoint, and a refused write is repeated at once."""
+    monkeypatch.setattr(session, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(patience, "RETRY_SECONDS", 0)

@@ -1,0 +1,154 @@
+"""The contract of every experiment that is discovered, and the verdicts of the committed results, computed again."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+import experiments
+from accum_core.claims import Verdict
+from accum_core.errors import LabError, SettingError
+from accum_core.experiment import Experiment
+from accum_core.result_file import ResultFile, StoredRun
+from accum_core.runs.store import Store
+from accum_core.runs.sweep import run_experiment
+
+EXPERIMENTS = [pytest.param(experiment, id=name) for name, experiment in experiments.discover().items()]
+COMMITTED = [pytest.param(path, id=path.stem) for path in sorted(experiments.RESULTS.glob("*.jsonl"))]
+
+
+def metrics_of(runs: tuple[StoredRun, ...]) -> dict[int, dict[str, dict[str, float]]]:
+    """Seed -> label -> final metrics, taken from the records without the library's own summary."""
+    metrics: dict[int, dict[str, dict[str, float]]] = {}
+    for run in runs:
+        records = run.result.records
+        last = [record.validation for record in records if record.validation is not None][-1]
+        measured = [r.instruments["gradient_error"] for r in records if "gradient_error" in r.instruments]
+        metrics.setdefault(run.seed, {})[run.label] = {
+            "miou": last.miou,
+            "loss": last.loss,
+            "pixel_accuracy": last.pixel_accuracy,
+            "gradient_error": statistics.median(m["relative_error"] for m in measured),
+            "cosine": statistics.median(m["cosine"] for m in measured),
+        }
+    return metrics
+
+
+def check_verdicts(experiment: Experiment, runs: tuple[StoredRun, ...], verdicts: tuple[Verdict, ...]) -> None:
+    """Hold each verdict against SciPy's own one-sample t interval over the seeds' effects."""
+    effects = [experiment.measure(of_seed) for of_seed in metrics_of(runs).values()]
+    assert [verdict.id for verdict in verdicts] == [claim.id for claim in experiment.claims]
+    for claim, verdict in zip(experiment.claims, verdicts, strict=True):
+        test = stats.ttest_1samp([effect[claim.effect] for effect in effects], 0.0)
+        low, high = test.confidence_interval(0.95)
+        assert (verdict.effect, verdict.low, verdict.high) == pytest.approx((test._estimate, low, high), rel=1e-6)
+        assert verdict.num_seeds == len(effects)
+        assert verdict.statement == claim.statement
+        inside = (claim.at_least is None or low >= claim.at_least) and (claim.at_most is None or high <= claim.at_most)
+        assert (verdict.verdict == "supported") == inside
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_an_experiment_says_what_it_asks_and_claims(experiment: Experiment) -> None:
+    described = experiment.describe()
+    assert set(described) == {"name", "title", "paper", "question", "presets", "claims"}
+    assert all(described.values())
+    assert experiment.question.endswith("?")
+    ids = [claim.id for claim in experiment.claims]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_a_claim_sets_a_bound_and_its_statement_names_it(experiment: Experiment) -> None:
+    for claim in experiment.claims:
+        bounds = {abs(bound) for bound in (claim.at_least, claim.at_most) if bound is not None}
+        named = {float(number) for number in re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", claim.statement)}
+        assert bounds and bounds <= named, claim.statement
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_the_presets_are_runs_of_their_seed(experiment: Experiment) -> None:
+    assert {"smoke", "bench"} <= set(experiment.presets)
+    for preset in experiment.presets.values():
+        assert len(set(preset.seeds)) == len(preset.seeds) >= 2
+        digests = set()
+        for seed in preset.seeds:
+            for config in preset.configs(seed).values():
+                config.check()
+                assert config.seed == seed
+                digests.add(config.digest())
+        assert len(digests) == sum(len(preset.configs(seed)) for seed in preset.seeds)
+    assert len(experiment.preset("bench").seeds) >= 3
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_the_smoke_preset_runs_to_verdicts(experiment: Experiment, tmp_path: Path) -> None:
+    seeds = experiment.preset("smoke").seeds
+    outcome = run_experiment(experiment, "smoke", seeds, Store(tmp_path / "runs.sqlite"), lambda _: None)
+    labels = [(seed, label) for seed in seeds for label in experiment.preset("smoke").configs(seed)]
+    assert [(run.seed, run.label) for run in outcome.runs] == labels
+    assert outcome.seeds == seeds
+    check_verdicts(experiment, outcome.runs, outcome.claims)
+
+
+@pytest.mark.parametrize("path", COMMITTED)
+def test_the_committed_verdicts_follow_from_their_records(path: Path) -> None:
+    result = ResultFile.read(path)
+    experiment = experiments.find(path.stem)
+    assert (result.experiment, result.preset) == (path.stem, "bench")
+    expected = {
+        (seed, label): config
+        for seed in result.seeds
+        for label, config in experiment.preset("bench").configs(seed).items()
+    }
+    assert {(run.seed, run.label): run.result.config for run in result.runs} == expected
+    assert all(len(run.result.records) == run.result.config.updates for run in result.runs)
+    check_verdicts(experiment, result.runs, result.claims)
+
+
+def test_a_new_paper_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = next(iter(experiments.discover()))
+    monkeypatch.setattr(experiments, "FOLDER", tmp_path)
+    monkeypatch.setattr(experiments, "__path__", [str(tmp_path), *experiments.__path__])
+    monkeypatch.setattr(experiments, "discover", experiments.discover.__wrapped__)
+    paper = tmp_path / "another_paper.py"
+    paper.write_text(
+        "from dataclasses import replace\n"
+        f"from experiments.{original} import EXPERIMENT as original\n"
+        "EXPERIMENT = replace(original, name='another_paper')\n"
+    )
+    assert list(experiments.discover()) == ["another_paper"]
+    assert experiments.find("another_paper").name == "another_paper"
+    (tmp_path / "no_paper.py").write_text("")
+    with pytest.raises(LabError, match=r"no_paper\.py: must define EXPERIMENT"):
+        experiments.discover()
+
+
+def test_an_unknown_name_or_preset_is_refused_with_those_there_are() -> None:
+    experiment = experiments.find("segmentation_batch_size")
+    with pytest.raises(SettingError, match="name = 'nothing'.*segmentation_batch_size"):
+        experiments.find("nothing")
+    with pytest.raises(SettingError, match="preset = 'huge'.*smoke, bench"):
+        experiment.preset("huge")
+
+
+def test_discovery_imports_no_torch() -> None:
+    code = "import experiments, sys; experiments.discover(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=experiments.FOLDER.parent).returncode == 0
+
+
+def test_measured_effects_of_segmentation_batch_size() -> None:
+    """Plain differences: 0.55 - 0.25 = 0.30, 0.48 - 0.49 = -0.01; the errors are those of the split runs."""
+    experiment = experiments.find("segmentation_batch_size")
+    miou = {"batch_whole": 0.55, "batch_8": 0.5, "batch_2": 0.25, "group_whole": 0.48, "group_2": 0.49}
+    errors = {"batch_whole": 0.0, "batch_8": 0.7, "batch_2": 1.5, "group_whole": 0.0, "group_2": 2e-6}
+    metrics = {label: {"miou": miou[label], "gradient_error": errors[label]} for label in miou}
+    assert experiment.measure(metrics) == pytest.approx(
+        {"bn_loss": 0.30, "gn_difference": -0.01, "gradient_error_group": 2e-6, "gradient_error_batch": 1.5}
+    )

@@ -1,0 +1,159 @@
+"""Committed results: what is written is read back, what was changed is noticed, and the store takes each run once."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import made_results
+import pytest
+
+import experiments
+from accum_core.errors import DataError, SettingError
+from accum_core.result_file import ResultFile
+from accum_core.runs.store import Store
+from accum_ui import results
+
+NAME = "segmentation_batch_size"
+
+
+@pytest.fixture
+def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of results of its own, with the usual made-up one in it."""
+    monkeypatch.setattr(experiments, "RESULTS", tmp_path)
+    path = experiments.result_path(NAME)
+    made_results.usual().write(path)
+    return path
+
+
+def test_written_result_is_read_back_with_last_pictures_only(committed: Path) -> None:
+    written, found = made_results.usual(), ResultFile.read(committed)
+    assert found.model_dump(exclude={"runs"}) == written.model_dump(exclude={"runs"})
+    assert [(run.label, run.seed, run.result.config) for run in found.runs] == [
+        (run.label, run.seed, run.result.config) for run in written.runs
+    ]
+    for run, was in zip(found.runs, written.runs, strict=True):
+        first, last = run.result.records
+        assert first.validation and first.validation.pictures == ()
+        assert last.validation and last.validation.pictures == ("late",)
+        assert run.result.metrics == was.result.metrics
+    assert [path.name for path in committed.parent.iterdir()] == [f"{NAME}.jsonl"]  # no temporary file is left
+
+
+def test_line_ends_do_not_count(committed: Path) -> None:
+    committed.write_bytes(committed.read_bytes().replace(b"\n", b"\r\n"))
+    assert len(ResultFile.read(committed).runs) == 15
+
+
+@pytest.mark.parametrize("change", ["verdict", "number", "line lost", "line added", "lines exchanged"])
+def test_changed_file_is_noticed(committed: Path, change: str) -> None:
+    lines = committed.read_text().splitlines()
+    if change == "verdict":
+        lines[0] = lines[0].replace('"supported"', '"refuted"', 1)
+    elif change == "number":
+        lines[1] = lines[1].replace('"miou":0.5', '"miou":0.6', 1)
+    elif change == "line lost":
+        lines.pop()
+    elif change == "line added":
+        lines.append(lines[-1])
+    else:
+        lines[1], lines[2] = lines[2], lines[1]
+    assert lines != committed.read_text().splitlines()
+    committed.write_text("\n".join(lines) + "\n")
+    with pytest.raises(DataError, match=r"^segmentation_batch_size\.jsonl: .*sha256.*restore the committed file"):
+        ResultFile.read(committed)
+
+
+@pytest.mark.parametrize("content", ["", "[]\n", "{}\n", '"text"\n', "not json\n"])
+def test_other_files_are_no_results(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text(content)
+    with pytest.raises(DataError, match=r"^other\.jsonl: is no result file"):
+        ResultFile.read(path)
+
+
+def test_missing_file_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^absent\.jsonl: cannot be read .*run its experiment"):
+        ResultFile.read(tmp_path / "absent.jsonl")
+
+
+def test_result_of_another_version_is_told_from_a_damaged_one(committed: Path) -> None:
+    strange = made_results.usual().model_copy(update={"preset": 7})
+    with pytest.warns(UserWarning, match="serialized value"):
+        strange.write(committed)
+    with pytest.raises(DataError, match="another version of this project"):
+        ResultFile.read(committed)
+
+
+def test_no_result_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiments, "RESULTS", tmp_path)
+    assert results.read(NAME) is None
+
+
+def test_fill_takes_each_run_once(committed: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.sqlite")
+    assert results.fill(store) == results.fill(store) == 15
+    runs = store.runs()
+    assert len(runs) == 15
+    assert {(run.state, run.source) for run in runs} == {("done", NAME)}
+    config = made_results.usual().runs[0].result.config
+    found = store.find(config)
+    assert found is not None
+    assert store.result(found.id).metrics["miou"] == 0.5
+
+
+def test_fill_passes_over_a_damaged_file(committed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    committed.write_text(committed.read_text().replace("Made-up", "Other"))
+    assert results.fill(Store(tmp_path / "runs.sqlite")) == 0
+    assert "does not match its sha256" in caplog.text
+
+
+def test_split_is_paired_by_seed() -> None:
+    falls, stays = results.splits(results.rows(made_results.usual()))
+    assert (falls.norm, falls.micro_batch_size, falls.accumulation_steps) == ("batch", 2, 4)
+    # Differences 0.2, 0.3, 0.4: mean 0.3, s = 0.1; t(0.975; 2) = 4.303 in the tables of Student's distribution.
+    half = 4.303 * 0.1 / 3**0.5
+    assert (falls.loss.mean, falls.loss.low, falls.loss.high) == pytest.approx((0.3, 0.3 - half, 0.3 + half), abs=1e-4)
+    assert stays.norm == "group"
+    assert stays.loss.mean == pytest.approx(0, abs=1e-12)
+    assert (falls.gradient_error, stays.gradient_error) == (1.25, 2e-7)
+
+
+def test_norm_that_was_not_split_is_left_out() -> None:
+    made = made_results.result(
+        {("batch", 8): (0.5, 0.5, 0.5), ("group", 8): (0.5, 0.5, 0.5), ("group", 2): (0.5, 0.5, 0.5)},
+        errors={"batch": 0.0, "group": 0.0},
+    )
+    assert [split.norm for split in results.splits(results.rows(made))] == ["group"]
+
+
+def test_run_without_a_measurement_is_refused_by_name() -> None:
+    made = made_results.usual()
+    first = made.runs[0]
+    bare = first.result.model_copy(update={"records": first.result.records[:1]})
+    broken = made.model_copy(update={"runs": (first.model_copy(update={"result": bare}),)})
+    with pytest.raises(SettingError, match=r"batch_8.*without gradient_error"):
+        results.rows(broken)
+
+
+def test_csv_holds_every_run() -> None:
+    made = made_results.usual()
+    lines = list(csv.DictReader(io.StringIO(results.to_csv(results.rows(made)))))
+    assert [(line["label"], int(line["seed"])) for line in lines] == [(run.label, run.seed) for run in made.runs]
+    assert [float(line["miou"]) for line in lines] == [run.result.metrics["miou"] for run in made.runs]
+    assert {line["code_version"] for line in lines} == {made_results.ENVIRONMENT.code_version}
+
+
+@pytest.mark.parametrize("path", sorted(experiments.RESULTS.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_committed_results_are_whole(path: Path) -> None:
+    found = ResultFile.read(path)
+    experiment = experiments.find(path.stem)
+    assert found.experiment == path.stem
+    assert {verdict.id: verdict.statement for verdict in found.claims} == {c.id: c.statement for c in experiment.claims}
+    by_seed = [{run.label: run.result.metrics for run in found.runs if run.seed == seed} for seed in found.seeds]
+    for verdict, again in zip(found.claims, experiment.verdicts(by_seed), strict=True):
+        assert (verdict.id, verdict.verdict, verdict.num_seeds) == (again["id"], again["verdict"], again["num_seeds"])
+        assert (verdict.effect, verdict.low, verdict.high) == pytest.approx(
+            (again["effect"], again["low"], again["high"])
+        )
