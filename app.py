@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import importlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
@@ -16,6 +18,8 @@ from accum_ui import resources, results
 from accum_ui.api import routes
 
 LOG = logging.getLogger(__name__)
+HEAD_START = 2.5  # seconds in which the first page has the cores for itself, as each worker takes one to import torch
+PAGES_NEED = ("pandas", "plotly.graph_objects", "accum_ui.controls", "accum_ui.live", "accum_ui.loop", "accum_ui.home")
 
 
 @asynccontextmanager
@@ -25,14 +29,31 @@ async def lifespan(app: Any) -> AsyncIterator[None]:
         try:
             store = resources.store()
             results.fill(store)
-            stack.enter_context(Supervisor(store.path))
+            supervisor = Supervisor(store.path)
+            stack.callback(supervisor.close)
+            start = asyncio.create_task(_start(supervisor))
+            stack.callback(start.cancel)
         except StoreError as error:
             LOG.error("%s", error)
-        # Streamlit collects garbage after every run of a page; what is imported by now must not be walked each time,
-        # or thirty live browsers stall the server.
-        gc.collect()
-        gc.freeze()
         yield
+
+
+async def _start(supervisor: Supervisor) -> None:
+    await asyncio.sleep(HEAD_START)
+    supervisor.start()
+    await asyncio.to_thread(_settle)
+
+
+def _settle() -> None:
+    """Import what pages need and exempt it from garbage collection.
+
+    Streamlit collects after every run of a page. Were each collection to walk all libraries, thirty live browsers would
+    stall the server.
+    """
+    for module in PAGES_NEED:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
 
 
 app = st.App("accum_ui/main.py", lifespan=lifespan, routes=routes(resources.views))

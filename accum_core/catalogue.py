@@ -7,12 +7,11 @@ A norm, an instrument, a workload and a model are one file each. Its constants i
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
-
-from collections.abc import Mapping
 
 from accum_core.errors import SettingError
 

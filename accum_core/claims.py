@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from accum_core.statistics import seed_interval
 
@@ -48,6 +48,15 @@ class Claim(BaseModel):
     at_least: float | None = None
     at_most: float | None = None
     unit: str = ""
+
+    @model_validator(mode="after")
+    def _some_effect_refutes_it(self) -> Self:
+        """Without bounds every effect would support the claim, and with crossed ones none could."""
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("a claim needs at_least or at_most")
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
+            raise ValueError(f"at_least = {self.at_least} lies above at_most = {self.at_most}")
+        return self
 
     def judge(self, effects: Sequence[float]) -> Verdict:
         """The verdict over one effect a seed.

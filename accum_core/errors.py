@@ -32,17 +32,19 @@ class StoreError(LabError):
 
 
 class NonFiniteLossError(LabError):
-    """The loss of a window is infinite or not a number; nothing was stepped.
+    """The loss of a window, or its gradient, is infinite or not a number; nothing was stepped.
 
     Args:
         update: the update (counted from 1) that was not made.
-        loss: the window's loss.
+        value: the window's loss or gradient norm.
+        quantity: which of the two it is.
     """
 
-    def __init__(self, update: int, loss: float) -> None:
+    def __init__(self, update: int, value: float, quantity: str = "loss") -> None:
         super().__init__(
-            f"loss = {loss} at update {update}: the run stopped before that update was made; "
+            f"{quantity} = {value} at update {update}: the run stopped before that update was made; "
             "resume it from its last checkpoint with a smaller learning rate or another norm."
         )
         self.update = update
-        self.loss = loss
+        self.value = value
+        self.quantity = quantity

@@ -47,7 +47,8 @@ class Experiment:
         title, paper, question: for people.
         claims: fixed before the confirming seeds are run.
         presets: ``smoke`` (seconds, for tests) and ``bench`` (2 cores, under 10 minutes) at least.
-        measure: from one seed's final metrics by label to its effects by name.
+        measure: from one seed's final metrics by label to its effects by name; an effect whose runs that seed has
+            not is left out, and the claim rests on the other seeds.
         published: figures that the experiment answers to.
     """
 
@@ -84,4 +85,7 @@ class Experiment:
     def verdicts(self, metrics: Sequence[Mapping[str, Mapping[str, float]]]) -> list[dict[str, Any]]:
         """One verdict a claim, from one mapping (label -> final metrics) a seed."""
         effects = [self.measure(of_seed) for of_seed in metrics]
-        return [claim.judge([e[claim.effect] for e in effects]).model_dump() for claim in self.claims]
+        return [
+            claim.judge([found[claim.effect] for found in effects if claim.effect in found]).model_dump()
+            for claim in self.claims
+        ]

@@ -17,12 +17,18 @@ def code_version() -> str:
     Docstrings, comments and layout do not count, nor does the store, which only carries records.
     """
     digest = hashlib.sha256()
-    for path in sorted([*(ROOT / "engine").rglob("*.py"), ROOT / "batching.py", ROOT / "reduction.py", ROOT / "records.py"]):
+    for path in sorted(
+        [*(ROOT / "engine").rglob("*.py"), ROOT / "batching.py", ROOT / "reduction.py", ROOT / "records.py"]
+    ):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 first = node.body[0] if node.body else None
-                if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+                if (
+                    isinstance(first, ast.Expr)
+                    and isinstance(first.value, ast.Constant)
+                    and isinstance(first.value.value, str)
+                ):
                     node.body = node.body[1:]
         digest.update(path.relative_to(ROOT).as_posix().encode() + ast.dump(tree).encode())
     return digest.hexdigest()[:12]

@@ -28,7 +28,7 @@ class RunConfig(Record):
     """Everything that decides a run's numbers, apart from the code, the machine and its thread count.
 
     Build it with ``RunConfig.of(...)`` to get refusals as one sentence. Counts are in updates or samples as named;
-    the learning rate is the peak one, reached after ``warmup_updates`` and falling as (1 - t/T)^0.9 after it.
+    the learning rate is what the schedule multiplies: a linear warm-up times (1 - t/T)^0.9 after t of T updates.
     """
 
     workload: str = "landcover"
@@ -80,9 +80,7 @@ class RunConfig(Record):
             raise SettingError("model", self.model, f"is no model of {self.workload}; use one of {', '.join(models)}")
         catalogue.check("norms", "norm", self.norm)
         if self.warmup_updates >= self.updates:
-            raise SettingError(
-                "warmup_updates", self.warmup_updates, f"must be smaller than updates = {self.updates}"
-            )
+            raise SettingError("warmup_updates", self.warmup_updates, f"must be smaller than updates = {self.updates}")
         _ = self.plan
 
     @property
@@ -107,7 +105,7 @@ class RunConfig(Record):
         """
         settings = self.model_dump()
         if field == "accumulation_steps":
-            if not isinstance(value, int) or value < 1 or self.effective_batch_size % value:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1 or self.effective_batch_size % value:
                 divisors = [n for n in range(1, self.effective_batch_size + 1) if self.effective_batch_size % n == 0]
                 raise SettingError(
                     field,

@@ -55,6 +55,8 @@ class LossReduction:
             raise SettingError("tail", self.tail, f"use one of {', '.join(TAIL_RULES)}")
         if self.tail == "divide_by_n" and self.accumulation_steps is None:
             raise SettingError("accumulation_steps", None, "the tail rule divide_by_n needs the N of a full window")
+        if self.accumulation_steps is not None and self.accumulation_steps < 1:
+            raise SettingError("accumulation_steps", self.accumulation_steps, "must be at least 1")
 
     def factors(self, weights: Sequence[float], *, total_weight: float | None = None) -> tuple[float, ...]:
         """The factor on each micro-batch's summed loss, for one term of one window.
@@ -83,6 +85,7 @@ class LossReduction:
             raw = [1 / weight if weight else 0.0 for weight in weights]
         else:
             raw = [1.0 if weight else 0.0 for weight in weights]
-        if self.tail == "divide_by_n" and self.accumulation_steps is not None and self.kind in ("exact", "mean_of_means"):
+        divides = self.kind in ("exact", "mean_of_means")
+        if divides and self.tail == "divide_by_n" and self.accumulation_steps is not None:
             raw = [factor * count / self.accumulation_steps for factor in raw]
         return tuple(raw)

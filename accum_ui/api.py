@@ -26,6 +26,7 @@ from accum_ui.run_view import COLUMNS, POSITION, RunView, Views
 
 PLOTLY: Final = Path(__file__).parents[1] / "static" / "plotly-cartesian-4.1.1.min.js"
 PLOTLY_ADDRESS: Final = f"assets/{PLOTLY.name}"
+MOST_REPLIES: Final = 200
 FRESH: Final = {"Cache-Control": "no-store"}
 CHOICES: Final = (*(name for name in COLUMNS if name not in POSITION), "layers")
 
@@ -45,6 +46,8 @@ def routes(views: Callable[[], Views]) -> list[Route]:
             # Browsers that hold the same points get the same bytes, made once.
             body = view.replies.get((since, reference_since))
             if body is None:
+                if len(view.replies) >= MOST_REPLIES:
+                    view.replies.clear()
                 body = json.dumps(payload(view, since, reference_since), separators=(",", ":")).encode()
                 view.replies[since, reference_since] = body
         return Response(body, media_type="application/json", headers=FRESH)

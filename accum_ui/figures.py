@@ -61,19 +61,19 @@ def _clause(split: Split) -> str:
 def reason(splits: Sequence[Split]) -> str:
     """Why: how far each norm's gradient is from the whole batch's at equal weights."""
     clauses = [
-        f"{norm_title(split.norm)}'s gradient is off by "
+        f"{norm_title(split.norm)}'s{'' if index else ' gradient is off'} by "
         + (percent(split.gradient_error) if split.gradient_error > SAME else number(split.gradient_error, 1))
         + f" (cosine {split.cosine:.2f})"
-        for split in splits
+        for index, split in enumerate(splits)
     ]
-    return f"At equal weights, and against the gradient of the whole batch in one pass, {', '.join(clauses)}."
+    return f"At equal weights, against the gradient of the whole batch in one pass: {', '.join(clauses)}."
 
 
 def split_panel(table: Sequence[Row], splits: Sequence[Split], *, dark: bool) -> Panel:
     """Validation mIoU against micro-batch size, a line a norm: every seed thin, their mean and 95 % interval bold.
 
     Args:
-        table: the runs of one experiment, of one effective batch size and at least two seeds each.
+        table: the runs of one experiment, of one effective batch size.
         splits: from ``results.splits`` of the same runs.
         dark: whether the chart stands on a dark surface.
     """
@@ -83,21 +83,22 @@ def split_panel(table: Sequence[Row], splits: Sequence[Split], *, dark: bool) ->
     for symbol, (norm, sizes) in zip(SYMBOLS * len(groups), groups.items(), strict=False):
         color = palette.NORM_COLORS[norm].on(dark)
         _draw_seeds(figure, norm, sizes, color)
-        intervals = {micro: seed_interval([row.miou for row in seeds.values()]) for micro, seeds in sizes.items()}
+        intervals = {
+            micro: seed_interval([row.miou for row in seeds.values()])
+            for micro, seeds in sizes.items()
+            if len(seeds) > 1  # one seed has no interval
+        }
         means[norm] = {micro: interval.mean for micro, interval in intervals.items()}
+        halves = [interval.high - interval.mean for interval in intervals.values()]
         figure.add_scatter(
             x=list(intervals),
-            y=[interval.mean for interval in intervals.values()],
-            error_y={
-                "type": "data",
-                "array": [interval.high - interval.mean for interval in intervals.values()],
-                "thickness": 2,
-                "width": 6,
-            },
+            y=list(means[norm].values()),
+            customdata=halves,
+            error_y={"type": "data", "array": halves, "thickness": 2, "width": 6},
             mode="lines+markers",
             line={"color": color, "width": 3},
             marker={"size": 9, "symbol": symbol},
-            hovertemplate=f"{norm_title(norm)}, mean: %{{y:.3f}} ± %{{error_y.array:.3f}}<extra></extra>",
+            hovertemplate=f"{norm_title(norm)}, mean: %{{y:.3f}} ± %{{customdata:.3f}}<extra></extra>",
         )
     _label_lines(figure, means, dark)
     effective = table[0].effective_batch_size
@@ -107,12 +108,18 @@ def split_panel(table: Sequence[Row], splits: Sequence[Split], *, dark: bool) ->
     )
     figure.update_yaxes(title_text="validation mIoU", rangemode="tozero", tickformat=".1f")
     seeds = len({row.seed for row in table})
+    fewer = {micro: len(runs) for sizes in groups.values() for micro, runs in sizes.items() if len(runs) < seeds}
+    aside = "".join(f", {count} at micro-batch {micro}" for micro, count in fewer.items())
+    read_out = "; ".join(
+        f"{norm_title(norm)} " + ", ".join(f"{mean:.3f} at {micro:g}" for micro, mean in line.items())
+        for norm, line in means.items()
+    )
     return Panel(
         title=finding(splits),
-        subtitle=f"effective batch {effective}, {table[0].updates} updates; thin: each of {seeds} seeds; "
+        subtitle=f"effective batch {effective}, {table[0].updates} updates; thin: each of {seeds} seeds{aside}; "
         "bold: their mean with its 95 % interval; a point of mIoU is 0.01",
         figure=figure,
-        alt=f"Validation mIoU by micro-batch size. {finding(splits)}.",
+        alt=f"Validation mIoU by micro-batch size, means over {seeds} seeds: {read_out}.",
     )
 
 

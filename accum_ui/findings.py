@@ -23,7 +23,7 @@ def numbers(view: RunView) -> Numbers:
         config=config,
         norm=norm,
         accumulation_steps=steps,
-        has_reference=reference is not None,
+        state=track.run.state,
         update=track.length,
         measured_from=start + 1,
         loss=(loss[0], loss[-1]) if loss else None,

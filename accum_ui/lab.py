@@ -59,8 +59,10 @@ class Shown:
 
     @property
     def asked(self) -> RunConfig:
-        """The settings that the page's question is about: the present ones of the run shown."""
-        return self.run.config if self.run is not None and not self.chosen else self.base
+        """The settings that the page's question is about: the present ones of the run shown, if there is one."""
+        if self.run is None:
+            return self.config or self.base
+        return self.base if self.chosen else self.run.config
 
     @property
     def live(self) -> bool:

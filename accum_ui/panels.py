@@ -26,6 +26,7 @@ PAIR: Final = (("reference", REFERENCE), ("run", RUN))  # the run is drawn over 
 GRID: Final = "var(--lab-grid)"
 TEXT: Final = "var(--st-text-color)"
 
+
 def panels(config: RunConfig) -> list[dict[str, Any]]:
     """The panels of a run, in reading order; their titles come with the data."""
     return [

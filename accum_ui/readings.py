@@ -29,8 +29,7 @@ def tiles(numbers: Numbers) -> list[Tile]:
             "gradient_error",
             "gradient error",
             _error(numbers.gradient_error),
-            f"{median}; reference "
-            + _error(numbers.reference_error),
+            f"{median}; reference " + _error(numbers.reference_error),
         ),
         Tile(
             "cosine",

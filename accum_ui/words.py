@@ -21,7 +21,7 @@ class Numbers:
     """What is known of a run so far; None for what is not yet.
 
     Attributes:
-        config: the run's settings at its start.
+        config: the run's settings at its start; ``state`` is the run's state now.
         norm, accumulation_steps: the present ones.
         update: updates made; ``measured_from`` is the first one under the present norm and N.
         loss: ``(first, last)`` of the smoothed training loss.
@@ -38,7 +38,7 @@ class Numbers:
     config: RunConfig
     norm: str
     accumulation_steps: int
-    has_reference: bool = False
+    state: str = "running"
     update: int = 0
     measured_from: int = 1
     loss: tuple[float, float] | None = None
@@ -104,6 +104,8 @@ def answer(numbers: Numbers) -> str:
     if numbers.gradient_error is None:
         if numbers.update:
             return "The first measurement is still to come."
+        if numbers.state in ("failed", "stopped"):
+            return f"The run {numbers.state} before its first update, so there is nothing to see yet."
         return "The first update is still to come: the curves appear as soon as it is made."
     if numbers.accumulation_steps == 1 and config.reduction == "exact":
         return f"This is the batch itself, in one pass.{_standing(numbers, 'It stands')}"

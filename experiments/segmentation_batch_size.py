@@ -10,7 +10,8 @@ it, without accumulating; Chen et al. train with smaller batches outright. Here 
 rate stay, which leaves the batch that the normalisation sees as the only cause. Their figures are on other data, with
 other networks, and stand beside ours for the direction and the size of the effect, not for the value.
 
-The thresholds below were fixed before the confirming seeds (11 and up) were run; seeds 1 to 3 chose the settings.
+The thresholds below were fixed before the confirming seeds (11 and up) were run. Seeds 1, 2, 3 and 900 chose the
+settings and the thresholds: there BatchNorm lost 0.19 to 0.32 mIoU and GroupNorm differed by -0.017 to 0.007.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from accum_core.claims import Claim
 from accum_core.experiment import Experiment, Preset, Published
 from accum_core.records import RunConfig
 
-SEEDS = (11, 12, 13, 14, 15)
-"""Five, because GroupNorm's claim needs an interval of about a point and a half on either side."""
-BETWEEN_SEEDS = SEEDS[:3]
-"""The seeds that also run BatchNorm at micro-batch 8: no claim rests on it, it shows how the loss sets in."""
+SEEDS = (11, 12, 13, 14, 15, 16, 17)
+"""Seven, because GroupNorm's claim needs an interval of little more than a point on either side."""
+GROUP_ALONE = SEEDS[5:]
+"""Seeds without BatchNorm's runs: its effect is ten times larger, and five seeds decide it."""
+BETWEEN = SEEDS[:3]
+"""Seeds that also run BatchNorm at micro-batch 8: no claim rests on it, it shows how the loss sets in."""
 
 
 def _runs(seed: int, effective: int, splits: Mapping[str, tuple[int, ...]], **settings: int) -> dict[str, RunConfig]:
@@ -39,8 +42,9 @@ def _runs(seed: int, effective: int, splits: Mapping[str, tuple[int, ...]], **se
 
 
 def _bench(seed: int) -> dict[str, RunConfig]:
-    between = (8,) if seed in BETWEEN_SEEDS else ()
-    return _runs(seed, 32, {"batch": (*between, 2), "group": (2,)})
+    if seed in GROUP_ALONE:
+        return _runs(seed, 32, {"group": (2,)})
+    return _runs(seed, 32, {"batch": (8, 2) if seed in BETWEEN else (2,), "group": (2,)})
 
 
 def _smoke(seed: int) -> dict[str, RunConfig]:
@@ -50,20 +54,22 @@ def _smoke(seed: int) -> dict[str, RunConfig]:
 
 def _measure(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """One seed's effects: differences of validation mIoU in [0, 1], and gradient errors at equal weights."""
-    return {
-        "bn_loss": metrics["batch_whole"]["miou"] - metrics["batch_2"]["miou"],
+    effects = {
         "gn_difference": metrics["group_whole"]["miou"] - metrics["group_2"]["miou"],
         "gradient_error_group": metrics["group_2"]["gradient_error"],
-        "gradient_error_batch": metrics["batch_2"]["gradient_error"],
     }
+    if "batch_2" in metrics:
+        effects["bn_loss"] = metrics["batch_whole"]["miou"] - metrics["batch_2"]["miou"]
+        effects["gradient_error_batch"] = metrics["batch_2"]["gradient_error"]
+    return effects
 
 
 CLAIMS = (
     Claim(
         id="batch_norm_loses",
-        statement="BatchNorm at micro-batch 2 loses at least 20 mIoU points (0.20) against micro-batch 32.",
+        statement="BatchNorm at micro-batch 2 loses at least 15 mIoU points (0.15) against micro-batch 32.",
         effect="bn_loss",
-        at_least=0.20,
+        at_least=0.15,
         unit="mIoU",
     ),
     Claim(
@@ -133,7 +139,9 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     presets={
         "smoke": Preset((901, 902), _smoke, "2 seeds, effective batch 8, 2 updates: seconds, and decides nothing"),
-        "bench": Preset(SEEDS, _bench, "5 seeds, effective batch 32, 150 updates: under 10 minutes on 2 cores"),
+        "bench": Preset(
+            SEEDS, _bench, "7 seeds (5 for BatchNorm), effective batch 32, 150 updates: under 10 minutes on 2 cores"
+        ),
     },
     measure=_measure,
     published=PUBLISHED,

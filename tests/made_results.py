@@ -18,9 +18,12 @@ ENVIRONMENT = Environment(
     threads=1,
     date="2026-01-02",
 )
+# The ids are those of the experiment that the made-up result stands for, as the pages look their units up there.
 CLAIMS = (
-    Claim(id="falls", statement="BatchNorm loses at least 20 points.", effect="x", at_least=0.2, unit="mIoU"),
-    Claim(id="tiny", statement="The gradient error is at most 1e-5.", effect="y", at_most=1e-5),
+    Claim(
+        id="batch_norm_loses", statement="BatchNorm loses at least 20 points.", effect="x", at_least=0.2, unit="mIoU"
+    ),
+    Claim(id="group_norm_gradient_exact", statement="The gradient error is at most 1e-5.", effect="y", at_most=1e-5),
 )
 
 

@@ -37,7 +37,7 @@ def test_finding_follows_from_the_interval(splits: list[Split], title: str) -> N
 def test_reason_names_error_and_cosine() -> None:
     text = figures.reason(results.splits(results.rows(made_results.usual())))
     assert "BatchNorm's gradient is off by 125 % (cosine 0.50)" in text
-    assert "GroupNorm's gradient is off by 2 × 10⁻⁷" in text
+    assert "GroupNorm's by 2 × 10⁻⁷" in text
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -61,7 +61,21 @@ def test_split_chart_holds_every_seed_mean_and_interval(dark: bool) -> None:
     }
     assert panel.figure.layout.xaxis.ticktext == ("2<br>N = 4", "4<br>N = 2", "8<br>N = 1")
     assert panel.title.startswith("Split into 4 × 2, BatchNorm loses 30 points")
-    assert panel.title in panel.alt
+    assert "BatchNorm 0.300 at 2, 0.500 at 4, 0.600 at 8; GroupNorm 0.500 at 2, 0.500 at 8" in panel.alt
+
+
+def test_sizes_that_fewer_seeds_ran_are_named_and_one_seed_has_no_interval() -> None:
+    table = [
+        row
+        for row in results.rows(made_results.usual())
+        if (row.norm, row.micro_batch_size) != ("batch", 4) or row.seed == 1
+    ]
+    panel = figures.split_panel(table, results.splits(table), dark=False)
+    traces = {trace.hovertemplate.partition(":")[0]: trace for trace in panel.figure.data}
+    assert traces["BatchNorm, mean"].x == (2, 8)
+    assert traces["BatchNorm, seed 1"].x == (2, 4, 8)
+    assert traces["BatchNorm, seed 2"].x == (2, 8)
+    assert "each of 3 seeds, 1 at micro-batch 4;" in panel.subtitle
 
 
 def test_published_chart_holds_their_numbers_and_is_marked_as_theirs() -> None:

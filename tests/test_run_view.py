@@ -43,7 +43,7 @@ def test_columns_grow_by_what_is_new_and_hold_every_record_once(store: Store) ->
         lease.write([record(update, loss=LOSSES[update - 1]) for update in range(1, count + 1)])
         assert refreshed(view).run.columns["update"] == list(range(1, count + 1))
     assert view.run.columns["loss"] == LOSSES
-    assert view.run.columns["samples"] == [8 * update for update in range(1, 10)]
+    assert view.run.columns["samples"] == [record(update).samples for update in range(1, 10)]
 
 
 def test_the_smooth_loss_is_the_mean_of_the_last_seven(store: Store) -> None:
@@ -114,11 +114,12 @@ def test_live_changes_become_marks(store: Store) -> None:
     view, lease, _ = begun(store)
     change = {"field": "accumulation_steps", "old": 4, "new": 2}
     refusal = {"field": "norm", "old": "group", "new": "batch", "refused": "norm = 'batch': no."}
-    lease.write([record(1), record(2, accumulation_steps=2, changes=(change, refusal)), record(3, accumulation_steps=2)])
+    changed = record(2, accumulation_steps=2, changes=(change, refusal))
+    lease.write([record(1, accumulation_steps=4), changed, record(3, accumulation_steps=2)])
     marks = refreshed(view).run.marks
     assert [(mark.update, mark.samples, mark.text, mark.refused) for mark in marks] == [
-        (2, 16, "N 4 → 2", False),
-        (2, 16, "norm = 'batch': no.", True),
+        (2, record(2).samples, "N 4 → 2", False),
+        (2, record(2).samples, "norm = 'batch': no.", True),
     ]
     assert view.run.settings == [(0, "group", 4), (1, "group", 2)]
 

@@ -34,7 +34,6 @@ def alive(process: int) -> bool:
 def test_a_killed_and_a_silent_worker_are_replaced_and_closing_hands_the_run_back(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lifecycle, "SILENT_SECONDS", 2.0)
     with Supervisor(store.path, workers=1) as supervisor:
         run_id = store.submit(LONG)
         beyond(store, run_id, 1)
@@ -42,7 +41,9 @@ def test_a_killed_and_a_silent_worker_are_replaced_and_closing_hands_the_run_bac
             lost = supervisor.processes()[0]
             assert store.get(run_id).worker == lost
             os.kill(lost, number)
-            wait_until(lambda lost=lost: supervisor.processes() not in ([lost], []))
+            with monkeypatch.context() as patch:
+                patch.setattr(lifecycle, "SILENT_SECONDS", 2.0)
+                wait_until(lambda lost=lost: supervisor.processes() not in ([lost], []))
             assert not alive(lost)
             beyond(store, run_id, store.get(run_id).update)
     assert supervisor.processes() == []

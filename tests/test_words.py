@@ -76,6 +76,7 @@ def test_the_reference_of_a_run_with_another_norm_keeps_its_own_name() -> None:
 
 def test_nothing_is_claimed_before_it_is_measured() -> None:
     assert "still to come" in words.answer(numbers())
+    assert "failed before its first update" in words.answer(numbers(state="failed"))
     titles = words.titles(numbers())
     assert titles["miou"] == "First validation at update 15"
     assert not any(character.isdigit() for key, title in titles.items() if key != "miou" for character in title)

@@ -32,28 +32,11 @@ def test_a_worker_computes_what_the_generator_gives(store: Store, uninterrupted:
     assert len(list(folder.iterdir())) == 1
 
 
-def test_kill_9_in_the_middle_of_a_run(store: Store, uninterrupted: list[str]) -> None:
-    run_id = store.submit(CONFIG)
-    with worker(store, {"CHECKPOINT_SECONDS": 0.3}) as process:
-        wait_until(lambda: 3 <= store.get(run_id).update < 12)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    killed = store.get(run_id)
-    assert killed.state == "running" and killed.worker == process.pid
-    before = course(store.records(run_id))
-    lifecycle.lose_worker(store.database, process.pid, f"worker {process.pid} was ended by signal 9")
-    compute(store)
-    assert store.get(run_id).state == "done"
-    assert course(store.records(run_id)) == uninterrupted
-    assert before == uninterrupted[: len(before)]
-    assert kinds(store, run_id) == ["worker_lost", "resumed_from_checkpoint", "finished"]
-
-
-def test_a_stalled_worker_abandons_its_run_and_a_leaving_one_hands_it_back(
+def test_a_worker_that_stalls_and_then_is_killed(
     store: Store, uninterrupted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stalled = store.submit(CONFIG)
-    with worker(store) as process:
+    with worker(store, {"CHECKPOINT_SECONDS": 0.5}) as process:
         wait_until(lambda: 2 <= store.get(stalled).update < 12)
         process.send_signal(signal.SIGSTOP)
         with monkeypatch.context() as patch:
@@ -68,16 +51,19 @@ def test_a_stalled_worker_abandons_its_run_and_a_leaving_one_hands_it_back(
         assert course(store.records(stalled)) == uninterrupted
         assert kinds(store, stalled) == ["worker_lost", "resumed_from_checkpoint", "finished"]
 
-        handed_back = store.submit(CONFIG, fresh=True)
-        wait_until(lambda: 2 <= store.get(handed_back).update < 12)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-    run = store.get(handed_back)
-    assert (run.state, run.worker) == ("queued", None)
-    assert run.checkpoint_update == run.update > 0
+        killed = store.submit(CONFIG, fresh=True)
+        wait_until(lambda: store.get(killed).checkpoint_update and store.get(killed).update < 12)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    run, before = store.get(killed), course(store.records(killed))
+    assert (run.state, run.worker) == ("running", process.pid)
+    assert before == uninterrupted[: run.update]
+    lifecycle.lose_worker(store.database, process.pid, f"worker {process.pid} was ended by signal 9")
     compute(store)
-    assert course(store.records(handed_back)) == uninterrupted
-    assert kinds(store, handed_back) == ["handed_back", "resumed_from_checkpoint", "finished"]
+    assert course(store.records(killed)) == uninterrupted
+    lost, resumed, finished = store.events(killed)
+    assert (lost.kind, finished.kind) == ("worker_lost", "finished")
+    assert resumed.text == f"goes on from the checkpoint of update {run.checkpoint_update}"
 
 
 @pytest.mark.usefixtures("eager")

@@ -12,38 +12,45 @@ from typing import Any
 import pytest
 from small_runs import CONFIG, after, claimed, compute, course, kinds, set_message, small
 
-from accum_core.engine import Training, checkpoints
+from accum_core.engine import Training, checkpoints, train
 from accum_core.errors import StoreError
-from accum_core.records import RunConfig, UpdateRecord
-from accum_core.runs import lifecycle, patience
+from accum_core.records import UpdateRecord
+from accum_core.runs import lifecycle, patience, session
+from accum_core.runs.lease import Lease
 from accum_core.runs.session import execute
 from accum_core.runs.store import Store
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def diverging() -> RunConfig:
-    return small(norm="none", learning_rate=100.0, warmup_updates=8)
-
-
-@pytest.mark.usefixtures("eager")
-def test_a_loss_that_is_not_finite_stops_the_run_and_it_goes_on_with_a_smaller_rate(store: Store) -> None:
-    run_id = store.submit(diverging())
-    compute(store)
+def test_a_run_that_diverged_goes_on_from_its_checkpoint_with_a_smaller_rate(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(norm="none", learning_rate=0.01)
+    expected = list(train(config))
+    run_id = store.submit(config)
+    save = Lease.save
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "CHECKPOINT_SECONDS", 0)
+        patch.setattr(Lease, "save", lambda self, *asked: save(self, *asked) if asked[1] <= 2 else self.write(asked[0]))
+        after(3, lambda: store.send(run_id, set_message("learning_rate", 100.0)), patch)
+        compute(store)
     run = store.get(run_id)
-    assert run.state == "failed" and run.error is not None
-    last = run.update
-    assert 0 < last < 12
-    assert f"at update {last + 1}: the run stopped before that update was made" in run.error
-    assert run.checkpoint_update == last
-    records = store.records(run_id)
-    store.resume(run_id, [set_message("learning_rate", 1e-6)])
+    assert (run.state, run.update, run.checkpoint_update) == ("failed", 5, 2)
+    assert run.error == (
+        "loss = nan at update 6: the run stopped before that update was made; "
+        "resume it from its last checkpoint with a smaller learning rate or another norm."
+    )
+    store.resume(run_id, [set_message("learning_rate", 0.01)])
+    assert [entry.update for entry in store.records(run_id)] == [1, 2]
     compute(store)
-    # What it goes on from may already be too far off to be saved; each update is there once either way.
-    resumed = store.records(run_id)
-    assert [entry.update for entry in resumed] == list(range(1, len(resumed) + 1))
-    assert course(resumed[:last]) == course(records)
-    assert store.get(run_id).altered
+    assert store.get(run_id).state == "done"
+    records = store.records(run_id)
+    # Back at its old rate, the run takes the course that it would have taken without the change.
+    assert [(entry.update, entry.loss, entry.gradient_norm) for entry in records] == [
+        (entry.update, entry.loss, entry.gradient_norm) for entry in expected
+    ]
+    assert [change.new for change in records[2].changes] == [100.0, 0.01]
 
 
 def test_a_setting_that_fails_the_first_update_is_told_in_one_sentence(store: Store) -> None:
@@ -141,7 +148,7 @@ def test_a_worker_that_gives_up_leaves_a_run_that_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(patience, "PATIENCE_SECONDS", 0)
         after(3, lambda: patch.setattr(checkpoints, "save", full), patch)
-        with pytest.raises(StoreError, match="No space left on device"):
+        with pytest.raises(StoreError, match=r"checkpoint .*: No space left on device; free some space"):
             execute(lease, threading.Event())
     assert (store.get(run_id).state, store.get(run_id).checkpoint_update) == ("running", 3)
     lifecycle.lose_worker(store.database, os.getpid(), "worker 1 ended with code 1")

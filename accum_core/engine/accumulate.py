@@ -71,9 +71,11 @@ def accumulate_gradients(
     names = tuple(objective.coefficients)
     weights = [objective.weights(targets) for _, targets in micro_batches]
     totals = _over_ranks({name: sum(weight[name] for weight in weights) for name in names}, world_size)
+    # Averaging over ranks divides by their number, which a window's total weight has counted in already.
+    ranks = world_size if rule.kind == "exact" else 1
     factors = {
         name: [
-            objective.coefficients[name] * factor
+            objective.coefficients[name] * ranks * factor
             for factor in rule.factors([weight[name] for weight in weights], total_weight=totals[name])
         ]
         for name in names
@@ -91,9 +93,9 @@ def accumulate_gradients(
         with model.no_sync() if isinstance(model, DistributedDataParallel) and index < last else nullcontext():
             sums = objective.sums(model, inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True))
             # The backward pass starts from each term's factor: nothing is scaled afterwards, when it could already
-            # have overflowed. Averaging over ranks divides by their number once more, hence the world size.
+            # have overflowed.
             terms = [sums[name] for name in names]
-            torch.autograd.backward(terms, [torch.full_like(sums[n], factors[n][index] * world_size) for n in names])
+            torch.autograd.backward(terms, [torch.full_like(sums[n], factors[n][index]) for n in names])
         for name in names:
             summed[name] += sums[name].detach()
         del sums, terms

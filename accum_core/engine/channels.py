@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,14 @@ class ChannelSource:
         module: the layer itself.
         channels: size of dimension 1 of its input.
         eps: what it adds to the variance.
+        like: a floating-point tensor of the layer or, when it has none, of its model: device and type of the new one.
     """
 
     name: str
     module: nn.Module
     channels: int
     eps: float
+    like: Tensor | None
 
     def finish(self, layer: nn.Module) -> nn.Module:
         """Give the new layer the affine parameters, device, type and mode of the old one.
@@ -29,10 +31,8 @@ class ChannelSource:
         The Parameter objects themselves move over, so an optimizer keeps its state for them.
         """
         parameters = {name: getattr(self.module, name) for name in ("weight", "bias")}
-        for like in (*self.module.parameters(), *self.module.buffers()):
-            if like.is_floating_point():
-                layer.to(device=like.device, dtype=like.dtype)
-                break
+        if self.like is not None:
+            layer.to(device=self.like.device, dtype=self.like.dtype)
         for name, parameter in parameters.items():
             setattr(layer, name, parameter)
         if hasattr(layer, "affine"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
@@ -52,14 +53,16 @@ def convert_norms(model: nn.Module, kind: str, **options: int) -> nn.Module:
         if (channels := _channels(module)) is None:
             continue
         eps = float(module.eps) if isinstance(module.eps, float) else 1e-5
+        tensors = itertools.chain(module.parameters(), module.buffers(), model.parameters(), model.buffers())
+        like = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
         try:
-            replaced[module] = build(ChannelSource(name or type(module).__name__, module, channels, eps), **options)
+            source = ChannelSource(name or type(module).__name__, module, channels, eps, like)
+            replaced[module] = build(source, **options)
         except TypeError:
             raise SettingError("options", options, f"norm {kind} does not take them") from None
-    for parent in list(model.modules()):
-        for name, child in parent.named_children():
-            if child in replaced:
-                setattr(parent, name, replaced[child])
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        if name and module in replaced:
+            model.set_submodule(name, replaced[module])
     return replaced.get(model, model)
 
 

@@ -12,6 +12,8 @@ from torch.func import functional_call
 
 from accum_core.engine.objectives import Objective, mean_loss
 
+_Sums = tuple[float, float, float, float]
+
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
@@ -104,30 +106,42 @@ def gradient_error(model: nn.Module, reference: Gradient) -> GradientError:
         model: a trainable parameter without ``.grad`` counts as a gradient of zero.
         reference: from ``reference_gradient`` on the same model.
     """
-    own = dict(model.named_parameters())
-    rows, names = [], list(reference.by_parameter)
-    for name in names:
-        expected = reference.by_parameter[name].double()
-        gradient = own[name].grad
-        actual = torch.zeros_like(expected) if gradient is None else gradient.detach().to(expected)
-        rows.append(
-            torch.stack(
-                [(actual - expected).square().sum(), actual.square().sum(), expected.square().sum(), (actual * expected).sum()]
-            )
-        )
-    sums = torch.stack(rows).tolist() if rows else []
-    overall = _compare(*(math.fsum(column) for column in zip(*sums, strict=True))) if sums else _compare(0, 0, 0, 0)
+    sums = _sums(model, reference)
+    overall = _compare(*sums.values())
     return GradientError(
         relative_error=overall.relative_error,
         cosine=overall.cosine,
         norm_ratio=overall.norm_ratio,
-        by_parameter={name: _compare(*row) for name, row in zip(names, sums, strict=True)},
+        by_parameter={name: _compare(row) for name, row in sums.items()},
     )
 
 
-def _compare(difference: float, actual: float, expected: float, product: float) -> ParameterError:
-    """From the squared norms of g - g_ref, g and g_ref, and the product of g and g_ref."""
+def layer_errors(model: nn.Module, reference: Gradient) -> dict[str, ParameterError]:
+    """``gradient_error`` for each layer: the parameters under one child of the model, taken together."""
+    layers: dict[str, list[_Sums]] = {}
+    for name, row in _sums(model, reference).items():
+        layers.setdefault(name.partition(".")[0], []).append(row)
+    return {layer: _compare(*rows) for layer, rows in layers.items()}
+
+
+def _sums(model: nn.Module, reference: Gradient) -> dict[str, _Sums]:
+    """For each parameter the squared norms of g - g_ref, g and g_ref, and the product of g and g_ref."""
+    own = dict(model.named_parameters())
+    rows = []
+    for name, tensor in reference.by_parameter.items():
+        expected = tensor.double()
+        gradient = own[name].grad
+        actual = torch.zeros_like(expected) if gradient is None else gradient.detach().to(expected)
+        squares = [part.square().sum() for part in (actual - expected, actual, expected)]
+        rows.append(torch.stack([*squares, (actual * expected).sum()]))
+    sums = torch.stack(rows).tolist() if rows else []
+    return dict(zip(reference.by_parameter, map(tuple, sums), strict=True))
+
+
+def _compare(*parts: _Sums) -> ParameterError:
+    """The distance of one or more parameters' gradient from the reference."""
+    difference, actual, expected, product = map(math.fsum, zip(*parts, strict=True)) if parts else (0.0,) * 4
     if not expected:
         return ParameterError(math.inf, 0.0, math.inf) if actual else ParameterError(0.0, 1.0, 1.0)
-    cosine = product / math.sqrt(actual * expected) if actual else 0.0
+    cosine = product / (math.sqrt(actual) * math.sqrt(expected)) if actual else 0.0
     return ParameterError(math.sqrt(difference / expected), cosine, math.sqrt(actual / expected))

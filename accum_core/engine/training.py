@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 import warnings
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 
 from accum_core.engine import environment
 from accum_core.engine.accumulate import WindowResult, accumulate_gradients
@@ -45,7 +47,7 @@ def train(
 
 
 def learning_rate(config: RunConfig, update: int) -> float:
-    """The rate of an update (counted from 1): linear warm-up to the peak, times (1 - t/T)^0.9 with t updates made.
+    """The rate of an update (counted from 1): linear warm-up, times (1 - t/T)^0.9 after t updates.
 
     The polynomial is torchvision's segmentation recipe; warm-up ends with update ``warmup_updates``.
     """
@@ -59,6 +61,7 @@ class Training:
 
     Attributes:
         config: the present settings; live changes change them.
+        model: the network in training; a live change of norm changes it in place.
         update: updates made so far.
 
     Args and errors are those of ``train``.
@@ -75,13 +78,13 @@ class Training:
         self._instruments = load_instruments()
         with self._reproducible(0):
             model = self._workload.build_model(config.model)
-        self._model = convert_norms(model, config.norm, **_norm_options(config)).to(self.device, self._dtype)
+        self.model = convert_norms(model, config.norm, **_norm_options(config)).to(self.device, self._dtype)
         self._sampler = WindowSampler(
             self._workload.num_samples, config.plan, drop_tail=config.tail == "drop", seed=config.seed
         )
-        self._check_norms(config)
+        self._check_norms(self.model, config)
         self._optimizer = torch.optim.SGD(
-            self._model.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay
+            self.model.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay
         )
         self._samples, self._micro_batches, self._seconds = 0, 0, 0.0
         self._split_is_new = True
@@ -103,7 +106,7 @@ class Training:
         return {
             "asked": self._asked.model_dump_json(),
             "config": self.config.model_dump_json(),
-            "model": self._model.state_dict(),
+            "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "update": self.update,
             "epoch": self._sampler.epoch,
@@ -123,11 +126,13 @@ class Training:
         saved = RunConfig.model_validate_json(state["asked"]).model_dump()
         for field, value in self._asked.model_dump().items():
             if saved[field] != value:
-                raise SettingError(field, value, f"the checkpoint was made with {saved[field]!r}; use that, or start anew")
+                raise SettingError(
+                    field, value, f"the checkpoint was made with {saved[field]!r}; use that, or start anew"
+                )
         present = RunConfig.model_validate_json(state["config"])
-        self._model = convert_norms(self._model, present.norm, **_norm_options(present))
+        self.model = convert_norms(self.model, present.norm, **_norm_options(present))
         self.config = present
-        self._model.load_state_dict(state["model"])
+        self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self.update = state["update"]
         self._sampler.epoch, self._sampler.position = state["epoch"], state["position"]
@@ -136,10 +141,10 @@ class Training:
 
     def validate(self) -> Validation:
         """Quality on the held-out samples now; training goes on as if it had not been asked."""
-        self._model.eval()
+        self.model.eval()
         with torch.no_grad():
-            validation = self._workload.validate(self._model)
-        self._model.train()
+            validation = self._workload.validate(self.model)
+        self.model.train()
         return validation
 
     def _make_update(self, changes: tuple[Change, ...]) -> UpdateRecord:
@@ -161,7 +166,7 @@ class Training:
         with self._reproducible(number):
             started = time.perf_counter()
             result = accumulate_gradients(
-                self._model,
+                self.model,
                 window.micro_batches,
                 window.objective,
                 reduction=LossReduction(self.config.reduction, self.config.tail, self.config.accumulation_steps),
@@ -172,8 +177,10 @@ class Training:
                 raise NonFiniteLossError(number, result.loss)
             measured = {name: instrument.measure(window) for name, instrument in due.items()}
         started = time.perf_counter()
-        gradients = [parameter.grad for parameter in self._model.parameters() if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients).item()
+        if not math.isfinite(norm):
+            raise NonFiniteLossError(number, norm, "gradient norm")
         self._optimizer.step()
         self._optimizer.zero_grad()
         seconds += time.perf_counter() - started
@@ -215,7 +222,7 @@ class Training:
                 slices = self.config.plan.slices(len(inputs))
                 micro_batches = [(inputs[part], targets[part]) for part in slices]
                 every, new = self.config.measure_every, self._split_is_new
-                return Window(self._model, inputs, targets, micro_batches, objective, number, every, new)
+                return Window(self.model, inputs, targets, micro_batches, objective, number, every, new)
             warnings.warn(f"a window before update {number} holds no valid label: no update was made", stacklevel=2)
         raise DataError(f"workload {self.config.workload} holds no valid label in a whole epoch: check its targets.")
 
@@ -240,31 +247,28 @@ class Training:
         old = getattr(self.config, message.field)
         try:
             config = self.config.changed(message.field, message.value)
-            if config.norm != self.config.norm:
-                self._model = convert_norms(self._model, config.norm, **_norm_options(config))
-            try:
-                self._check_norms(config)
-            except SettingError:
-                # Affine parameters went over with the norm and go back with it; only running statistics are lost,
-                # and the first window fills them again.
-                self._model = convert_norms(self._model, self.config.norm, **_norm_options(self.config))
-                raise
+            # A refusal must leave no trace, so a new norm is tried on a copy first.
+            trial = copy.deepcopy(self.model) if config.norm != self.config.norm else self.model
+            self._check_norms(convert_norms(trial, config.norm, **_norm_options(config)), config)
         except SettingError as refusal:
             return Change(field=message.field, old=old, new=message.value, refused=str(refusal))
+        self.model = convert_norms(self.model, config.norm, **_norm_options(config))
         self._split_is_new |= message.field != "learning_rate"
         self.config = config
         return Change(field=message.field, old=old, new=message.value)
 
-    def _check_norms(self, config: RunConfig) -> None:
+    def _check_norms(self, model: nn.Module, config: RunConfig) -> None:
         """Find a layer that would fail at any micro-batch size that will come, the tail's included."""
         smallest = min(part.stop - part.start for part in config.plan.slices(self._sampler.tail))
-        inputs, _ = self._workload.samples(range(config.micro_batch_size))
-        check_norms(self._model, inputs.to(self.device, self._dtype))
+        inputs, _ = self._workload.samples(range(min(config.micro_batch_size, self._workload.num_samples)))
+        check_norms(model, inputs.to(self.device, self._dtype))
         try:
-            check_norms(self._model, inputs[:smallest].to(self.device, self._dtype))
+            check_norms(model, inputs[:smallest].to(self.device, self._dtype))
         except SettingError as refusal:
             raise SettingError(
-                "tail", config.tail, f"leaves a last micro-batch of {smallest} an epoch, and {refusal.remedy}, or tail = 'drop'"
+                "tail",
+                config.tail,
+                f"leaves a last micro-batch of {smallest} an epoch, and {refusal.remedy}, or tail = 'drop'",
             ) from None
 
     @contextmanager

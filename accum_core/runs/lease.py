@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from accum_core.errors import StoreError
 from accum_core.records import Change, Environment, Message, RunConfig, UpdateRecord
 from accum_core.runs.database import Database
 from accum_core.runs.rows import add_event
@@ -80,15 +81,19 @@ class Lease:
             write_file: writes the training's state to a path.
 
         Raises:
-            OSError: when the file cannot be written.
+            StoreError: when the file or the store cannot be written to; what was saved before is untouched.
         """
         folder = self._folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        # Listed before the commit: a worker that stalls after it must not remove its successor's files.
-        older = list(folder.iterdir())
         file = folder / f"{update}-{secrets.token_hex(4)}.pt"
         try:
+            folder.mkdir(parents=True, exist_ok=True)
+            # Listed before the commit: a worker that stalls after it must not remove its successor's files.
+            older = list(folder.iterdir())
             write_file(file)
+        except OSError as error:
+            reason = error.strerror or error
+            raise StoreError(f"The checkpoint {file} cannot be written: {reason}; free some space.") from error
+        try:
             # The older file goes after this commit, so the commit must survive a power cut.
             with self._holding(durable=True) as connection:
                 self._write(connection, records)
@@ -96,7 +101,7 @@ class Lease:
                     "INSERT OR REPLACE INTO checkpoints (run, at_update, file, time) VALUES (?, ?, ?, ?)",
                     (self.run_id, update, file.name, time.time()),
                 )
-        except BaseException:
+        except Exception:
             file.unlink(missing_ok=True)
             raise
         for path in older:

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def patiently(action: Callable[[], Result], leaving: threading.Event) -> Result:
-    """Repeat what the store or the disk refuses, each second for a minute or until ``leaving`` is set.
+    """Repeat what the store refuses, each second for a minute or until ``leaving`` is set.
 
     Raises:
         StoreError: the last refusal.
@@ -28,8 +28,8 @@ def patiently(action: Callable[[], Result], leaving: threading.Event) -> Result:
     while True:
         try:
             return action()
-        except (StoreError, OSError) as error:
+        except StoreError as error:
             if leaving.is_set() or time.monotonic() > deadline:
-                raise StoreError(str(error)) from error
+                raise
             log.warning("trying again: %s", error)
         leaving.wait(RETRY_SECONDS)

@@ -61,8 +61,8 @@ def work(database: Database, leaving: threading.Event) -> None:
 @click.option("--parent", type=int, hidden=True, help="Process id of the supervisor; the worker goes when it goes.")
 def main(store: Path | None, threads: int | None, parent: int | None) -> None:
     """Compute queued runs until ended; SIGTERM hands the present run back to the queue at its last update."""
-    leaving = threading.Event()
-    _await_signals(leaving)
+    leaving, warm = threading.Event(), threading.Event()
+    _await_signals(leaving, warm)
     if parent is not None:
         _follow(parent, leaving)
     os.nice(NICENESS)
@@ -74,6 +74,7 @@ def main(store: Path | None, threads: int | None, parent: int | None) -> None:
             format="%(asctime)s %(process)d %(levelname)s %(message)s",
         )
         _warm_up(threads or cores())
+        warm.set()
         work(database, leaving)
     except StoreError as error:
         log.error("worker ends: %s", error)
@@ -81,15 +82,17 @@ def main(store: Path | None, threads: int | None, parent: int | None) -> None:
         sys.exit(1)
 
 
-def _await_signals(leaving: threading.Event) -> None:
+def _await_signals(leaving: threading.Event, warm: threading.Event) -> None:
     """Have a thread wait for the signals to end: a handler would run inside whatever the main thread is doing, and
-    setting an event there can wait for ever on that event's own lock."""
+    setting an event there can wait for ever on that event's own lock. A process that is not warm yet ends at once."""
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
 
     def wait() -> None:
         signal.sigwait(ends)
         leaving.set()
+        if not warm.is_set():
+            os._exit(0)
 
     threading.Thread(target=wait, name="signals", daemon=True).start()
 
@@ -103,7 +106,7 @@ def _warm_up(threads: int) -> None:
     torch.set_num_threads(threads)
     # A workload that cannot be loaded is told to the run that asks for it.
     with suppress(LabError):
-        Training(RunConfig())
+        Training(RunConfig.of())
 
 
 def _follow(parent: int, leaving: threading.Event) -> None:

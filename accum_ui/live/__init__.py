@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import streamlit as st
 
+from accum_core.errors import DataError
 from accum_core.runs.store import Run
 from accum_ui import palette
 from accum_ui.api import PLOTLY_ADDRESS
@@ -36,10 +37,18 @@ def charts(run: Run) -> None:
             "run_id": run.id,
             "state": run.state,
             "panels": panels(run.config),
-            "maps": maps(run.config.workload),
+            "maps": _maps(run.config.workload),
             "plotly": PLOTLY_ADDRESS,
         },
     )
+
+
+def _maps(workload: str) -> dict[str, Any] | None:
+    try:
+        return maps(workload)
+    except DataError as error:
+        st.error(str(error), icon=":material/error:")
+        return None
 
 
 def _mount(key: str, data: dict[str, Any]) -> None:

@@ -84,7 +84,9 @@ class Charts {
       const href = `api/runs/${this.data.run_id}.csv?columns=${panel.download}`;
       head.append(make("a", { class: "lab-data", href: new URL(href, document.baseURI).href, download: "", title: "these points as CSV" }, "data"));
     }
-    this.grid.append(make("section", { class: "lab-card", "data-panel": panel.key, role: "figure" }, head, plot));
+    const id = `lab-${panel.key}`;
+    title.id = id;
+    this.grid.append(make("section", { class: "lab-card", "data-panel": panel.key, role: "figure", "aria-labelledby": id }, head, plot));
     return { panel, title, plot };
   }
 

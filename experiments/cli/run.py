@@ -47,6 +47,8 @@ def run_command(
         raise SettingError("preset", preset, f"cannot be committed; use --preset {COMMITTED} with --commit-results")
     outcome = _carry_out(experiment, preset, chosen, fresh)
     click.echo(_table(outcome.claims, experiment))
+    if json_path is not None:
+        write_json(json_path, _report(outcome))
     if commit_results:
         path = result_path(name)
         try:
@@ -54,8 +56,6 @@ def run_command(
         except OSError as error:
             raise LabError(f"{path.name}: could not be written ({error.strerror}); the store keeps the runs.") from None
         click.echo(f"{path.relative_to(path.parent.parent)} written.")
-    if json_path is not None:
-        write_json(json_path, _report(outcome))
 
 
 def _parse(seeds: str) -> tuple[int, ...]:

@@ -93,7 +93,7 @@ def train_command(threads: int | None, json_path: Path | None, **settings: Any) 
         click.get_current_context().exit(130)
     if isinstance(end, NonFiniteLossError):
         raise LabError(
-            f"loss = {end.loss} at update {end.update}: the training stopped before that update was made; "
+            f"{end.quantity} = {end.value} at update {end.update}: the training stopped before that update was made; "
             "train with a smaller --lr or another --norm."
         )
 

@@ -6,11 +6,10 @@ network: its stem, its head, and so on. Costs one forward and backward pass of t
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from accum_core.engine.instrument import Instrument, Window
-from accum_core.engine.reference import gradient_error, reference_gradient
+from accum_core.engine.reference import gradient_error, layer_errors, reference_gradient
 
 TITLE = "Gradient error"
 
@@ -22,23 +21,13 @@ class GradientErrorInstrument(Instrument):
         """Compare ``.grad`` with the reference of the same samples."""
         reference = reference_gradient(window.model, window.inputs, window.targets, window.objective)
         error = gradient_error(window.model, reference)
-        squares: dict[str, list[tuple[float, float]]] = {}
-        for name, part in error.by_parameter.items():
-            norm = reference.by_parameter[name].double().norm().item()
-            difference = part.relative_error * norm if norm else 0.0
-            squares.setdefault(name.partition(".")[0], []).append((difference**2, norm**2))
+        layers = layer_errors(window.model, reference)
         return {
             "relative_error": error.relative_error,
             "cosine": error.cosine,
             "norm_ratio": error.norm_ratio,
-            "by_layer": {layer: _relative(parts) for layer, parts in squares.items()},
+            "by_layer": {layer: part.relative_error for layer, part in layers.items()},
         }
-
-
-def _relative(parts: list[tuple[float, float]]) -> float:
-    """Relative error of several parameters taken together, from their squared differences and norms."""
-    difference, norm = (math.fsum(column) for column in zip(*parts, strict=True))
-    return math.sqrt(difference / norm) if norm else 0.0
 
 
 def create() -> Instrument:

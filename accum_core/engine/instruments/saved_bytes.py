@@ -41,14 +41,22 @@ def saved_for_backward(model: nn.Module, inputs: Tensor, targets: Tensor, object
     ):
         loss = mean_loss(objective, lambda batch: functional_call(model, buffers, (batch,)), inputs, targets)
     del loss
-    # Views that overlap in one storage, or repeat an element by a stride of 0, need no more than the storage has.
-    return sum(
-        min(
-            next(iter(views.values())).untyped_storage().nbytes(),
-            sum(view.numel() * view.element_size() for view in views.values()),
-        )
-        for views in saved.values()
-    )
+    return sum(_needed(list(views.values())) for views in saved.values())
+
+
+def _needed(views: list[Tensor]) -> int:
+    """Bytes of the elements that the views of one storage touch, each once."""
+    first = views[0]
+    if len(views) == 1 and first.is_contiguous():
+        return first.numel() * first.element_size()
+    size = first.element_size()
+    touched = torch.zeros(first.untyped_storage().nbytes() // size, dtype=torch.bool)
+    for view in views:
+        # A stride of 0 repeats an element; a view of another type is taken to touch all of the storage.
+        shape = [1 if stride == 0 else length for length, stride in zip(view.shape, view.stride(), strict=True)]
+        same = view.element_size() == size
+        (touched.as_strided(shape, view.stride(), view.storage_offset()) if same else touched).fill_(True)
+    return int(touched.sum()) * size
 
 
 class SavedBytes(Instrument):

@@ -54,7 +54,9 @@ class Landcover:
         loss, predictions = 0.0, []
         with torch.no_grad():
             for images, labels in zip(
-                self._validation_images.split(VALIDATION_BATCH), self._validation_labels.split(VALIDATION_BATCH), strict=True
+                self._validation_images.split(VALIDATION_BATCH),
+                self._validation_labels.split(VALIDATION_BATCH),
+                strict=True,
             ):
                 logits, labels = model(images.to(first)), labels.to(first.device)
                 loss += F.cross_entropy(logits, labels).item() * len(labels)
