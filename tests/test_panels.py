@@ -13,14 +13,13 @@ from small_runs import CONFIG, ROOT
 
 from accum_core.records import RunConfig
 from accum_core.runs.store import Store
-from accum_ui import palette
+from accum_ui import live, palette
 from accum_ui.api import CHOICES
 from accum_ui.panels import panels
 from accum_ui.payload import payload
 from accum_ui.run_view import RunView
 
 PANELS = panels(RunConfig.of())
-LIVE = ROOT / "accum_ui" / "live"
 
 
 @pytest.fixture
@@ -51,11 +50,10 @@ def test_every_panel_has_a_finding_for_its_title(news: dict[str, Any]) -> None:
 
 
 def test_every_colour_of_a_figure_is_defined_by_the_style_sheet() -> None:
-    style = (LIVE / "live.css").read_text(encoding="utf-8") + "--lab-run: --lab-reference: --lab-grid:"
-    for name in set(
-        re.findall(r"var\((--lab-[\w-]+)\)", repr(PANELS) + (LIVE / "charts.js").read_text(encoding="utf-8"))
-    ):
-        assert f"{name}:" in style
+    script, style = live.sources()
+    used = set(re.findall(r"var\((--lab-[\w-]+)\)", json.dumps(PANELS) + script + style))
+    assert {"--lab-run", "--lab-reference"} <= used
+    assert {name for name in used if f"{name}:" not in style} == set()
 
 
 def test_the_theme_is_the_palette() -> None:

@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from accum_core import catalogue
 from accum_core.engine.channels import ChannelSource
+from accum_core.engine.modes import evaluating
 from accum_core.engine.norms.none import ChannelAffine
 from accum_core.errors import SettingError
 
@@ -76,7 +77,6 @@ def check_norms(model: nn.Module, inputs: Tensor) -> None:
         SettingError: naming the layer, what it would see, and what to use instead.
     """
     handles: list[RemovableHandle] = []
-    modes = {module: module.training for module in model.modules()}
     for name, module in model.named_modules():
         for kind in norm_kinds().values():
             if kind.owns(module):
@@ -85,13 +85,11 @@ def check_norms(model: nn.Module, inputs: Tensor) -> None:
         # Running statistics do not move in evaluation mode, so the pass leaves no trace; each guard knows the mode
         # that its layer trains in.
         devices = [inputs.device] if inputs.device.type == "cuda" else []
-        with torch.no_grad(), torch.random.fork_rng(devices=devices):
-            model.eval()(inputs)
+        with evaluating(model), torch.random.fork_rng(devices=devices):
+            model(inputs)
     finally:
         for handle in handles:
             handle.remove()
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def _guard(name: str, kind: ModuleType, training: bool) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:

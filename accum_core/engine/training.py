@@ -17,6 +17,7 @@ from accum_core.engine import environment
 from accum_core.engine.accumulate import WindowResult, accumulate_gradients
 from accum_core.engine.controls import Controls
 from accum_core.engine.instrument import Window, load_instruments
+from accum_core.engine.modes import evaluating
 from accum_core.engine.normalization import check_norms, convert_norms, norm_kinds
 from accum_core.engine.sampling import WindowSampler
 from accum_core.engine.workloads import load
@@ -141,11 +142,8 @@ class Training:
 
     def validate(self) -> Validation:
         """Quality on the held-out samples now; training goes on as if it had not been asked."""
-        self.model.eval()
-        with torch.no_grad():
-            validation = self._workload.validate(self.model)
-        self.model.train()
-        return validation
+        with evaluating(self.model):
+            return self._workload.validate(self.model)
 
     def _make_update(self, changes: tuple[Change, ...]) -> UpdateRecord:
         number = self.update + 1

@@ -12,4 +12,5 @@ Reading order:
 7. ``controls``    live messages, taken between updates and replayed after a restart
 8. ``session``     one run from its claim to its end, with ``patience`` for a full disk
 9. ``worker``, ``supervisor``   the processes
+10. ``sweep``      many runs through the same store
 """

@@ -53,13 +53,14 @@ def _maps(workload: str) -> dict[str, Any] | None:
 
 def _mount(key: str, data: dict[str, Any]) -> None:
     # Registered at each run, as the registry belongs to the server (or to the test) that runs the page.
-    script, style = _sources()
+    script, style = sources()
     component = st.components.v2.component("lab_live", isolate_styles=False, css=style, js=script)
     component(key=f"live_{key}", data=data, on_state_change=lambda: None)
 
 
 @cache
-def _sources() -> tuple[str, str]:
+def sources() -> tuple[str, str]:
+    """The module's script and its style sheet, with the colours of ``palette``."""
     script = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     shades = {"run": palette.RUN, "reference": palette.REFERENCE, "grid": palette.GRID}
     colors = "".join(f"--lab-{name}: light-dark({shade.light}, {shade.dark});" for name, shade in shades.items())

@@ -179,7 +179,7 @@ class Maps {
     this.rows = new Map();
     const table = make("div", { class: "lab-maps", style: `--tiles: ${maps.images.length}` });
     for (const [key, label] of [["image", "image"], ["truth", "truth"], ["reference", "reference"], ["run", "this run"]]) {
-      const cells = maps.images.map((_, index) => make("img", { alt: `${label}, tile ${index + 1}`, width: 64, height: 64 }));
+      const cells = maps.images.map((_, index) => make("img", { alt: "", title: `${label}, tile ${index + 1}`, width: 64, height: 64 }));
       table.append(make("span", {}, label), ...cells);
       this.rows.set(key, cells);
     }
@@ -200,7 +200,7 @@ class Maps {
   paint(key, pictures) {
     this.rows.get(key).forEach((cell, index) => {
       const source = pictures?.[index] ? `data:image/png;base64,${pictures[index]}` : "";
-      if (source && cell.src !== source) cell.src = source;
+      if (source && cell.src !== source) Object.assign(cell, { src: source, alt: cell.title });
       cell.classList.toggle("lab-waiting", !source);
     });
   }

@@ -33,7 +33,7 @@ class Workload(Protocol):
         ...
 
     def validate(self, model: nn.Module) -> Validation:
-        """Quality on the held-out samples; the model comes in evaluation mode and is not changed."""
+        """Quality on the held-out samples; called in evaluation mode without gradients, and changes nothing."""
         ...
 
 

@@ -52,17 +52,16 @@ class Landcover:
         classes = len(landcover.CLASS_NAMES)
         matrix = torch.zeros(classes, classes, dtype=torch.int64)
         loss, predictions = 0.0, []
-        with torch.no_grad():
-            for images, labels in zip(
-                self._validation_images.split(VALIDATION_BATCH),
-                self._validation_labels.split(VALIDATION_BATCH),
-                strict=True,
-            ):
-                logits, labels = model(images.to(first)), labels.to(first.device)
-                loss += F.cross_entropy(logits, labels).item() * len(labels)
-                predicted = logits.argmax(1)
-                matrix += confusion(predicted, labels, classes).cpu()
-                predictions.append(predicted.to(torch.uint8).cpu())
+        for images, labels in zip(
+            self._validation_images.split(VALIDATION_BATCH),
+            self._validation_labels.split(VALIDATION_BATCH),
+            strict=True,
+        ):
+            logits, labels = model(images.to(first)), labels.to(first.device)
+            loss += F.cross_entropy(logits, labels).item() * len(labels)
+            predicted = logits.argmax(1)
+            matrix += confusion(predicted, labels, classes).cpu()
+            predictions.append(predicted.to(torch.uint8).cpu())
         iou = class_iou(matrix)
         maps = torch.cat(predictions).numpy()
         return Validation(
