@@ -74,7 +74,7 @@ def _miou() -> dict[str, Any]:
 
 
 def _gradient(lowest: int) -> dict[str, Any]:
-    log = {"type": "log", "range": [lowest, None], "autorangeoptions": {"include": 3}}
+    log = {"type": "log", "range": [lowest, 1]}
     layout = {
         "yaxis": _axis("relative error", domain=[0.46, 1], dtick=2, exponentformat="power", **log),
         "yaxis2": _axis("cosine", domain=[0, 0.32], range=[-1.1, 1.1], tickvals=[-1, 0, 1]),
@@ -130,9 +130,6 @@ def _memory(config: RunConfig) -> dict[str, Any]:
         "type": "bar",
         "orientation": "h",
         "marker": {"color": [REFERENCE, RUN]},
-        "texttemplate": "%{x:.1f} MiB",
-        "textposition": "auto",
-        "textangle": 0,
         "hoverinfo": "skip",
         "width": 0.55,
     }

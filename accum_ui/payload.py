@@ -75,10 +75,14 @@ def _memory(track: Track) -> dict[str, Any]:
         return {"names": [], "mebibytes": []}
     config = track.run.config
     steps = track.settings[-1][2] if track.settings else config.accumulation_steps
-    ours = f"one pass of {config.effective_batch_size // steps}"
-    theirs = f"one batch of {config.effective_batch_size} "
-    sizes = (track.saved_bytes["full_batch"], track.saved_bytes["micro_batch"])
-    return {"names": [theirs, ours], "mebibytes": [finite(size / 2**20) for size in sizes]}
+    bars = {
+        f"one batch of {config.effective_batch_size}": track.saved_bytes["full_batch"],
+        f"one pass of {config.effective_batch_size // steps}": track.saved_bytes["micro_batch"],
+    }
+    return {
+        "names": [f"{name}<br><b>{readings.mebibytes(size)}</b>" for name, size in bars.items()],
+        "mebibytes": [finite(size / 2**20) for size in bars.values()],
+    }
 
 
 def _pictures(track: Track | None, since: int) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from accum_core.records import RunConfig
 SAME: Final = 1e-3  # a gradient error up to here is the order in which floats were added
 PARTED: Final = 0.05  # losses have parted when they stay this share of the reference's loss apart
 POINT: Final = 0.01  # one point of mIoU
+AGREES: Final = 2  # points of mIoU; runs whose mathematics is equal differ by less
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +183,9 @@ def _miou_title(numbers: Numbers) -> str:
     if reference is None:
         return f"Validation mIoU stands at {run:.3f}"
     points = (run - reference) / POINT
-    if abs(points) < 1:
-        return "mIoU agrees within one point"
-    count = "1 point of mIoU is" if round(abs(points)) == 1 else f"{abs(points):.0f} points of mIoU are"
-    return f"{count} {'lost' if points < 0 else 'gained'}"
+    if abs(points) < AGREES:
+        return f"mIoU agrees within {AGREES} points"
+    return f"{-points:.0f} points of mIoU are lost" if points < 0 else f"mIoU stands {points:.0f} points higher"
 
 
 def _gradient_title(numbers: Numbers) -> str:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
+# Before torch is imported, here and in every process that a test starts: two test processes share the cores, and
+# numbers are bit-equal at equal numbers of threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from collections.abc import Iterator
 from pathlib import Path
 

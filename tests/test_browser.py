@@ -100,6 +100,15 @@ def at_least(page: Any, count: int) -> None:
     page.wait_for_function(f"count => ({LOSS}?.data[2].x.length ?? 0) >= count", arg=count)
 
 
+def zoom(page: Any) -> None:
+    page.evaluate(f"() => {{ {LOSS}.same = true; Plotly.relayout({LOSS}, {{'yaxis.range': [1, 2]}}); }}")
+
+
+def is_zoomed(page: Any) -> bool:
+    """The chart is the very element that was zoomed, and still shows that part."""
+    return bool(page.evaluate(f"() => {LOSS}.same && {LOSS}.layout.yaxis.range.join() === '1,2'"))
+
+
 def marks(page: Any) -> list[str]:
     texts: list[str] = page.locator("[data-panel=loss] .annotation-text").all_text_contents()
     return texts
@@ -122,10 +131,10 @@ def test_a_run_is_started_watched_changed_found_again_and_stopped(chromium: Any,
         assert updates == list(range(1, len(updates) + 1))
         assert losses == pytest.approx([kept[int(update)] for update in updates], rel=1e-4)
 
-        page.evaluate(f"() => {{ {LOSS}.same = true; Plotly.relayout({LOSS}, {{'yaxis.range': [1, 2]}}); }}")
+        zoom(page)
         before = len(points(page)[0])
         at_least(page, before + 3)
-        assert page.evaluate(f"() => [{LOSS}.same, {LOSS}.layout.yaxis.range]") == [True, [1, 2]]
+        assert is_zoomed(page)
 
         page.get_by_role("slider").focus()
         page.keyboard.press("ArrowLeft")
@@ -144,6 +153,7 @@ def test_a_run_is_started_watched_changed_found_again_and_stopped(chromium: Any,
         assert page.get_by_role("radio", name="GroupNorm").is_checked()
         assert page.get_by_role("slider").get_attribute("aria-valuetext") == "1 × 4"
 
+        zoom(page)
         with browsing(chromium, server) as second:
             second.goto(page.url)
             at_least(second, before + 6)
@@ -151,6 +161,7 @@ def test_a_run_is_started_watched_changed_found_again_and_stopped(chromium: Any,
             second.get_by_role("status").get_by_text("stopped").wait_for()
         page.get_by_role("status").get_by_text("stopped").wait_for()
         sync_api.expect(page.get_by_role("button", name="Stop")).to_be_disabled(timeout=PATIENCE)
+        assert is_zoomed(page)
     assert store.get(run_id).state == "stopped"
 
 

@@ -87,9 +87,9 @@ def test_nothing_is_claimed_before_it_is_measured() -> None:
     ("run", "reference", "title"),
     [
         (0.259, 0.541, "28 points of mIoU are lost"),
-        (0.541, 0.259, "28 points of mIoU are gained"),
-        (0.489, 0.50, "1 point of mIoU is lost"),
-        (0.4951, 0.5049, "mIoU agrees within one point"),
+        (0.541, 0.259, "mIoU stands 28 points higher"),
+        (0.479, 0.50, "2 points of mIoU are lost"),
+        (0.4851, 0.5049, "mIoU agrees within 2 points"),
         (0.3, None, "Validation mIoU stands at 0.300"),
     ],
 )

@@ -67,6 +67,7 @@ function filled(panel, feed, axis, resolve, narrow) {
     uirevision: own ? feed.runId : `${feed.runId} ${axis}`,
   };
   for (const key of Object.keys(layout)) if (key.startsWith("yaxis")) layout[key].uirevision = feed.runId;
+  if (layout.yaxis.type === "log") layout.yaxis.range[1] = Math.max(layout.yaxis.range[1], logRoom(data[0].y));
   if (layout.yaxis2) layout.xaxis.anchor = "y2";
   layout.datarevision = feed.latest.update + Math.random();
   const onHeat = data[0].type === "heatmap";
@@ -79,11 +80,17 @@ function filled(panel, feed, axis, resolve, narrow) {
   return { data, layout };
 }
 
+// The power of ten up to which a log axis must reach to show these values and a label above them.
+function logRoom(values) {
+  return Math.log10(values.reduce((most, value) => Math.max(most, value ?? 0), 0)) + 1;
+}
+
+// Colours always reach up to 1, where the error is as large as the gradient: what is only rounding stays dark.
 function heat(trace, x, names, errors) {
   const z = names.map((_, layer) => errors.map((row) => (row[layer] > 0 ? Math.log10(row[layer]) : null)));
   const seen = z.flat().filter((value) => value !== null);
-  const low = seen.length ? Math.floor(Math.min(...seen) * 2) / 2 : -1;
-  const high = seen.length ? Math.max(low + 1, Math.ceil(Math.max(...seen) * 2) / 2) : 0;
+  const low = Math.min(-1, Math.floor(seen.reduce((least, value) => Math.min(least, value), 0) * 2) / 2);
+  const high = Math.ceil(seen.reduce((most, value) => Math.max(most, value), 0) * 2) / 2;
   const step = high - low <= 2 ? 0.5 : Math.ceil((high - low) / 5);
   const ticks = [];
   for (let tick = step < 1 ? low : Math.ceil(low); tick <= high; tick += step) ticks.push(tick);

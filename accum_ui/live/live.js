@@ -4,10 +4,13 @@ const MOUNTED = new WeakMap();
 const AXES = [["update", "updates"], ["samples", "samples"], ["seconds", "seconds"]];
 
 export default function ({ data, parentElement, setTriggerValue }) {
-  const same = JSON.stringify(data);
+  // The page was run again. What is drawn stays, zoom included, unless it is another run's.
+  const { state, ...rest } = data, same = JSON.stringify(rest);
   let part = MOUNTED.get(parentElement);
   if (part?.same === same) {
     part.setTriggerValue = setTriggerValue;
+    if (part.state !== state) feedOf(data.run_id).soon();
+    part.state = state;
     return part.close;
   }
   part?.close();
@@ -16,6 +19,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   root.replaceChildren();
   part = data.part === "answer" ? new Answer(root) : new Charts(root, data);
   part.same = same;
+  part.state = state;
   part.setTriggerValue = setTriggerValue;
   const stop = feedOf(data.run_id).listen((feed, problem) => part.show(feed, problem));
   part.close = () => {
@@ -54,7 +58,6 @@ class Charts {
     this.root = root;
     this.data = data;
     this.axis = sessionStorage.getItem("lab-axis") ?? "update";
-    this.state = data.state;
     this.drawn = new Map();
     this.progress();
     this.tiles = root.appendChild(make("div", { class: "lab-tiles" }));
