@@ -29,7 +29,8 @@ torch.backends.cudnn.allow_tf32 = False
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 workload = load("$workload")
 torch.manual_seed(SEED * 1_000_003)  # decides the initial weights
-model = convert_norms(workload.build_model("$model"), "$norm"$options).to(device, torch.$precision)
+model = convert_norms(workload.build_model("$model"), "$norm"$options)
+model.to(device, torch.$precision, memory_format=torch.channels_last)
 optimizer = torch.optim.SGD(model.parameters(), LR, momentum=$momentum, weight_decay=$decay)
 
 
@@ -60,7 +61,8 @@ for update, (images, labels) in zip(range(1, UPDATES + 1), windows()):
     print(f"update {update}: loss {summed / pixels!r}")
 
 model.eval()
-print(f"validation mIoU {workload.validate(model).miou!r}")
+with torch.no_grad():
+    print(f"validation mIoU {workload.validate(model).miou!r}")
 ''')
 
 # The order of the operations is that of ``LossReduction.factors``, as another order would round differently.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from playwright.sync_api import Browser, sync_playwright
 from benchmarks import Result
 
 ROOT = Path(__file__).parents[1]
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium")
 PAINT_BAR, POINT_BAR = 2.0, 3.0
 REPETITIONS = 3
 

@@ -1,7 +1,7 @@
 """One file a workload: data, networks, objective and validation.
 
-Each file gives the literal constants ``TITLE`` and ``MODELS`` (names of files under ``models``) and a function
-``load()`` that returns a ``Workload``.
+Each file gives the literal constants ``TITLE``, ``MODELS`` (names of files under ``models``) and ``SAMPLES`` (what a
+sentence calls its samples), and a function ``load()`` that returns a ``Workload``.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from accum_core.records import Validation
 
 TITLE = "Land cover, 64 x 64 tiles"
 MODELS = ("deeplab", "unet")
+SAMPLES = "images"
 ORDER = 10
 VALIDATION_BATCH = 49
 
@@ -42,9 +43,9 @@ class Landcover:
         return model
 
     def samples(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Images float32 ``[B, 3, 64, 64]`` and labels int64 ``[B, 64, 64]``."""
+        """Images float32 ``[B, 3, 64, 64]`` (channels last in memory) and labels int64 ``[B, 64, 64]``."""
         chosen = torch.as_tensor(indices)
-        return self._images[chosen], self._labels[chosen]
+        return self._images[chosen].contiguous(memory_format=torch.channels_last), self._labels[chosen]
 
     def validate(self, model: nn.Module) -> Validation:
         """mIoU, pixel accuracy, IoU by class and loss on fold 0, and the maps of the display tiles."""
