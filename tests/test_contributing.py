@@ -60,7 +60,10 @@ def test_paper_runs(project: Path) -> None:
     assert "mean_of_means" in [experiment["name"] for experiment in listed]
     run(project, "-m", "experiments", "run", "mean_of_means", "--preset", "smoke", "--json", "paper.json")
     outcome = json.loads((project / "paper.json").read_text())
-    assert [claim["verdict"] for claim in outcome["claims"]] == ["supported"]
+    (claim,) = outcome["claims"]
+    # Two seeds of two updates leave a wide interval, so the verdict may be inconclusive; the effect is rounding.
+    assert claim["num_seeds"] == 2
+    assert 0 < claim["effect"] < 1e-4
 
 
 def test_page_is_in_the_navigation_and_renders(project: Path) -> None:

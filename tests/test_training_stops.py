@@ -29,7 +29,7 @@ def test_an_infinite_loss_stops_the_run_before_the_step(use: Use):
             before = weights(training.state_dict())
     met = next(k for k, window in enumerate(workload.windows, 1) if 17 in window)
     assert stop.value.update == met == len(records) + 1
-    assert not math.isfinite(stop.value.loss)
+    assert not math.isfinite(stop.value.value)
     assert f"update {met}" in str(stop.value)
     assert training.update == met - 1
     assert same(weights(training.state_dict()), before)

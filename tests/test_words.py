@@ -44,7 +44,7 @@ def test_the_question_is_about_the_split() -> None:
 def test_batchnorm_is_named_with_what_it_sees() -> None:
     found = numbers(update=150, gradient_error=1.18, cosine=0.36, miou=(0.259, 0.541, 150))
     assert words.answer(found) == (
-        "Not with BatchNorm. It sees 2 samples at a time: its gradient points 0.36 in cosine to the batch's and is off "
+        "Not with BatchNorm. It sees 2 images at a time: its gradient points 0.36 in cosine to the batch's and is off "
         "by 118 %. The run stands at 0.259 mIoU after 150 updates, one batch of 32 at 0.541."
     )
 
