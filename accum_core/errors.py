@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
+
+SHOWN = reprlib.Repr()
+SHOWN.maxstring = SHOWN.maxlong = SHOWN.maxother = 100
+
 
 class LabError(Exception):
     """Base of the errors that this project raises on purpose; its text is fit to be shown to a user."""
@@ -12,12 +17,12 @@ class SettingError(LabError, ValueError):
 
     Args:
         field: name of the setting, as the user knows it ("micro_batch_size").
-        value: what was given.
+        value: what was given; the text shows the two ends of what is longer than 100 characters.
         remedy: what is wrong with it and what to do, in one clause.
     """
 
     def __init__(self, field: str, value: object, remedy: str) -> None:
-        super().__init__(f"{field} = {value!r}: {remedy}.")
+        super().__init__(f"{field} = {SHOWN.repr(value)}: {remedy}.")
         self.field = field
         self.value = value
         self.remedy = remedy

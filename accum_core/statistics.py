@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import statistics as exact
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,8 +45,9 @@ def seed_interval(values: Sequence[float], level: float = 0.95) -> Interval:
     # Imported here, as pages that show no interval do without it; scipy.stats would take a second longer.
     from scipy.special import stdtrit
 
-    mean = float(data.mean())
-    half = float(stdtrit(data.size - 1, (1 + level) / 2)) * float(data.std(ddof=1)) / math.sqrt(data.size)
+    # Summed exactly: equal values have themselves as their mean, and an interval of width zero around it.
+    mean = exact.mean(data.tolist())
+    half = float(stdtrit(data.size - 1, (1 + level) / 2)) * exact.stdev(data.tolist()) / math.sqrt(data.size)
     return Interval(mean, mean - half, mean + half, level)
 
 

@@ -5,9 +5,13 @@
 3. ``findings``, ``words``, ``readings``, ``about_run``   a run's numbers, and the sentences that follow from them
 4. ``panels``      which charts there are and which columns they draw
 5. ``payload``, ``api``   the route that the charts are extended from
-6. ``live``        the component that draws them
-7. ``lab``, ``controls``, ``loop``   the Lab page's state, its controls and the script to take away
-8. ``navigation``, ``main``, ``resources``   the frame of every page and what the pages share
+6. ``live``, ``maps``   the component that draws them, and the pictures of the display samples
+7. ``lab``, ``controls``   the Lab page's state and its controls
+8. ``recipe``, ``loop``   the loop of the present settings as a script, and its place on the page
+9. ``results``, ``figures``, ``home``   committed results, the plotly figures made of them, and the first page
+10. ``palette``    every colour, for light and for dark
+11. ``navigation``, ``main``, ``resources``   the frame of every page and what the pages share
 
-``run_view``, ``words`` and ``panels`` know nothing of Streamlit; nothing here imports torch.
+``run_view``, ``words``, ``panels``, ``recipe``, ``results`` and ``figures`` know nothing of Streamlit; nothing here
+imports torch.
 """

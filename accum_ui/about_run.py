@@ -9,11 +9,11 @@ from accum_ui.words import norm_title
 
 SETTINGS: Final = {
     "workload": "workload",
-    "model": "network",
+    "model": "model",
     "norm": "norm",
-    "effective_batch_size": "effective batch",
+    "effective_batch_size": "effective batch size",
     "micro_batch_size": "micro-batch",
-    "reduction": "loss scaling",
+    "reduction": "reduction",
     "learning_rate": "learning rate",
     "updates": "updates",
     "seed": "seed",
@@ -31,11 +31,18 @@ def settings_line(config: RunConfig, present: RunConfig) -> str:
     split = f"{config.accumulation_steps} × {config.micro_batch_size}"
     line = (
         f"{config.workload} · {config.model} · {norm_title(config.norm)} · {config.effective_batch_size} = {split} · "
-        f"loss scaling {config.reduction} · learning rate {config.learning_rate:g} · {config.updates} updates · "
+        f"reduction {config.reduction} · learning rate {config.learning_rate:g} · {config.updates} updates · "
         f"seed {config.seed}"
     )
     changed = _differences(present, config)
     return f"This run: {line}" + (f" · changed live to {', '.join(changed)}" if changed else "")
+
+
+def reference_line(config: RunConfig) -> str:
+    """What stands beside the run, in grey."""
+    if config == config.reference():
+        return "This is one batch, divided exactly: the run is its own reference."
+    return f"Its reference, in grey: one batch of {config.effective_batch_size} in one pass, everything else equal."
 
 
 def provenance_line(source: str, environment: Environment) -> str:

@@ -61,7 +61,8 @@ def routes(views: Callable[[], Views]) -> list[Route]:
             rows = table(view, names)
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
-        disposition = {"Content-Disposition": f'attachment; filename="{run_id}.csv"'}
+        chosen = f"_{names[0]}" if names != CHOICES else ""  # a download a chart, each with a name of its own
+        disposition = {"Content-Disposition": f'attachment; filename="{run_id}{chosen}.csv"'}
         return Response(text.getvalue(), media_type="text/csv", headers=FRESH | disposition)
 
     return [

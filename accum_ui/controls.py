@@ -29,10 +29,10 @@ def bar(store: Store, shown: Shown) -> None:
 
 
 def _split_and_norm(store: Store, shown: Shown) -> None:
-    batch, steps, norm = st.columns([0.9, 2.2, 3.6], gap="medium", vertical_alignment="bottom")
+    batch, steps, norm = st.columns([1.25, 2.15, 3.5], gap="medium", vertical_alignment="bottom")
     effective = int(st.session_state[key("effective_batch_size")])
     batch.number_input(
-        "Effective batch",
+        "Effective batch size",
         1,
         MOST["effective_batch_size"],
         key=key("effective_batch_size"),
@@ -50,7 +50,7 @@ def _split_and_norm(store: Store, shown: Shown) -> None:
         args=(store, shown, "accumulation_steps"),
     )
     norm.pills(
-        "Normalisation",
+        "Norm",
         list(catalogue.entries("norms")),
         key=key("norm"),
         format_func=words.norm_title,
@@ -66,9 +66,13 @@ def _rest(store: Store, shown: Shown) -> None:
     st.selectbox(
         "Workload", list(workloads), key=key("workload"), format_func=lambda name: workloads[name]["TITLE"], width=185
     )
-    st.selectbox("Network", models, key=key("model"), width=110)
+    st.selectbox("Model", models, key=key("model"), width=110)
     st.selectbox(
-        "Loss scaling", REDUCTION_KINDS, key=key("reduction"), width=145, help="What the summed loss is divided by."
+        "Reduction",
+        REDUCTION_KINDS,
+        key=key("reduction"),
+        width=145,
+        help="What the window's summed loss is divided by.",
     )
     st.number_input(
         "Learning rate",
@@ -112,7 +116,7 @@ def about(store: Store, shown: Shown) -> None:
     run, config = shown.run, shown.config
     if run is None:
         return
-    lines = [about_run.settings_line(run.config, shown.asked)]
+    lines = [about_run.settings_line(run.config, shown.asked), about_run.reference_line(run.config)]
     if run.environment is not None and not shown.live:
         lines.append(about_run.provenance_line(run.source, run.environment))
     st.caption("  \n".join(lines))
@@ -121,10 +125,10 @@ def about(store: Store, shown: Shown) -> None:
     if run.state in ("failed", "stopped") and shown.chosen:
         if run.error:
             st.error(run.error, icon=":material/error:")
-        resumable = run.checkpoint_update is not None and run.code_version == code_version()
-        if resumable and config is not None:
+        begun = run.checkpoint_update is not None or run.update > 0
+        if begun and run.code_version == code_version() and config is not None:
             st.button(
-                f"Resume from update {run.checkpoint_update} with N, norm and learning rate as set above",
+                f"Resume from update {run.checkpoint_update or 0} with N, norm and learning rate as set above",
                 icon=":material/restart_alt:",
                 on_click=lab.resume,
                 args=(store, run, config),

@@ -55,7 +55,7 @@ def _clause(split: Split) -> str:
         return f"{name} loses {loss.mean / POINT:.3g} points of mIoU"
     if loss.high < 0:
         return f"{name} gains {-loss.mean / POINT:.3g} points of mIoU"
-    return f"{name} stays within {max(-loss.low, loss.high) / POINT:.2g} points"
+    return f"{name}'s mean stays within {max(-loss.low, loss.high) / POINT:.2g} points"
 
 
 def reason(splits: Sequence[Split]) -> str:
@@ -66,7 +66,7 @@ def reason(splits: Sequence[Split]) -> str:
         + f" (cosine {split.cosine:.2f})"
         for index, split in enumerate(splits)
     ]
-    return f"At equal weights, against the gradient of the whole batch in one pass: {', '.join(clauses)}."
+    return f"At the same parameters, against the gradient of the whole batch in one pass: {', '.join(clauses)}."
 
 
 def split_panel(table: Sequence[Row], splits: Sequence[Split], *, dark: bool) -> Panel:
@@ -107,20 +107,26 @@ def split_panel(table: Sequence[Row], splits: Sequence[Split], *, dark: bool) ->
         figure, micros, [f"{micro}<br>N = {effective // micro}" for micro in micros], "micro-batch size (samples)"
     )
     figure.update_yaxes(title_text="validation mIoU", rangemode="tozero", tickformat=".1f")
-    seeds = len({row.seed for row in table})
-    fewer = {micro: len(runs) for sizes in groups.values() for micro, runs in sizes.items() if len(runs) < seeds}
-    aside = "".join(f", {count} at micro-batch {micro}" for micro, count in fewer.items())
+    seeds = "; ".join(f"{norm_title(norm)} {_seed_counts(sizes)}" for norm, sizes in groups.items())
     read_out = "; ".join(
         f"{norm_title(norm)} " + ", ".join(f"{mean:.3f} at {micro:g}" for micro, mean in line.items())
         for norm, line in means.items()
     )
     return Panel(
         title=finding(splits),
-        subtitle=f"effective batch {effective}, {table[0].updates} updates; thin: each of {seeds} seeds{aside}; "
+        subtitle=f"effective batch {effective}, {table[0].updates} updates; thin: one line a seed ({seeds}); "
         "bold: their mean with its 95 % interval; a point of mIoU is 0.01",
         figure=figure,
-        alt=f"Validation mIoU by micro-batch size, means over {seeds} seeds: {read_out}.",
+        alt=f"Validation mIoU by micro-batch size, means over seeds ({seeds}): {read_out}.",
     )
+
+
+def _seed_counts(sizes: Mapping[int, Mapping[int, Row]]) -> str:
+    """How many seeds a norm ran, and the sizes that fewer of them ran ("5, of which 3 at micro-batch 8")."""
+    most = len({seed for seeds in sizes.values() for seed in seeds})
+    fewer = {micro: len(seeds) for micro, seeds in sizes.items() if len(seeds) < most}
+    aside = " and ".join(f"{count} at micro-batch {micro}" for micro, count in fewer.items())
+    return f"{most}, of which {aside}" if aside else str(most)
 
 
 def _draw_seeds(figure: go.Figure, norm: str, sizes: Mapping[int, Mapping[int, Row]], color: str) -> None:
@@ -211,6 +217,7 @@ def _label_lines(figure: go.Figure, lines: Mapping[str, Mapping[float, float]], 
             font={"color": _color(name).on(dark), "size": 15},
             xanchor="left" if place == min(shared) else "right",
             yanchor="top" if name == lowest else "bottom",
+            xshift=8 if place == min(shared) else -8,  # beside the bar of its interval
             yshift=-14 if name == lowest else 14,
         )
 

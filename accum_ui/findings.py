@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import Final
 
-from accum_ui.run_view import RunView, Track
-from accum_ui.words import PARTED, Numbers
-
-RECENT: Final = 20  # updates that a speed is the median of
+from accum_ui.run_view import SMOOTHING, RunView, Track
+from accum_ui.words import PARTED, RECENT, Numbers
 
 
 def numbers(view: RunView) -> Numbers:
@@ -18,7 +15,7 @@ def numbers(view: RunView) -> Numbers:
     start, norm, steps = track.settings[-1] if track.settings else (0, config.norm, config.accumulation_steps)
     loss = [value for value in track.columns["loss_smooth"] if value is not None]
     distances = [value for value in track.columns["weight_distance"] if value is not None]
-    losses, parted_at = _losses(view)
+    losses, parted_at, widest = _losses(view)
     return Numbers(
         config=config,
         norm=norm,
@@ -29,6 +26,7 @@ def numbers(view: RunView) -> Numbers:
         loss=(loss[0], loss[-1]) if loss else None,
         losses=losses,
         parted_at=parted_at,
+        widest=widest,
         miou=_miou(track, reference),
         gradient_error=_median(track.since_change("gradient_error")),
         cosine=_median(track.since_change("cosine")),
@@ -42,20 +40,24 @@ def numbers(view: RunView) -> Numbers:
     )
 
 
-def _losses(view: RunView) -> tuple[tuple[float, float] | None, int | None]:
-    """Smoothed losses at the last update of both, and the update after which they stay apart."""
-    if view.reference is None or not view.both():
-        return None, None
-    ours, theirs = view.run.columns["loss_smooth"], view.reference.columns["loss_smooth"]
+def _losses(view: RunView) -> tuple[tuple[float, float] | None, int | None, tuple[float, int] | None]:
+    """Smoothed losses at the last update of both, the update after which they stay apart, and their widest gap.
+
+    They have parted once they have stayed apart for as many updates as the smoothing spans: a shorter gap may be one
+    update's noise.
+    """
     last = view.both()
-    parted = None
-    for index in range(last - 1, -1, -1):
-        run, reference = ours[index], theirs[index]
-        if run is None or reference is None or abs(run - reference) <= PARTED * abs(reference):
-            break
-        parted = index + 1
-    run, reference = ours[last - 1], theirs[last - 1]
-    return (None if run is None or reference is None else (run, reference)), parted
+    if view.reference is None or not last:
+        return None, None, None
+    pairs = zip(view.run.columns["loss_smooth"][:last], view.reference.columns["loss_smooth"][:last], strict=True)
+    found = list(pairs)
+    gaps = [None if ours is None or not theirs else abs(ours - theirs) / abs(theirs) for ours, theirs in found]
+    close = [index for index, gap in enumerate(gaps) if gap is None or gap <= PARTED]
+    parted = close[-1] + 2 if close else 1
+    widest = max(((gap, index + 1) for index, gap in enumerate(gaps) if gap is not None), default=None)
+    run, reference = found[-1]
+    losses = None if run is None or reference is None else (run, reference)
+    return losses, parted if last - parted + 1 >= SMOOTHING else None, widest
 
 
 def _miou(track: Track, reference: Track | None) -> tuple[float, float | None, int] | None:
@@ -82,7 +84,8 @@ def _layers(track: Track, start: int) -> dict[str, float]:
 
 
 def _speed(track: Track) -> float | None:
-    return _median([value for value in track.columns["samples_per_second"][-RECENT:] if value is not None])
+    """Of the last updates under the present norm and N, as another split has another speed."""
+    return _median(track.since_change("samples_per_second")[-RECENT:])
 
 
 def _median(values: list[float]) -> float | None:

@@ -39,11 +39,13 @@ def show(name: str) -> None:
             st.info(f"There is no committed result yet: `python -m experiments run {name} --commit-results` makes it.")
         else:
             _answer(result)
-            _verdicts(result, experiment)
     except LabError as error:
+        result = None
         st.error(str(error), icon=":material/error:")
-    _published(experiment)
     _way_on(watched(result))
+    if result is not None:
+        _verdicts(result, experiment)
+    _published(experiment)
 
 
 def watched(result: ResultFile | None) -> list[RunConfig]:
@@ -139,8 +141,11 @@ def _published(experiment: Experiment) -> None:
 
 def _way_on(configs: Sequence[RunConfig]) -> None:
     st.header("See it happen", anchor=False)
-    st.markdown("The Lab shows each of these beside one batch of the same samples, and runs it again as you change it.")
-    with st.container(horizontal=True):
+    st.markdown(
+        "The Lab shows each of these runs beside its reference, one batch of the same samples. Press Run there to "
+        "train, and change N, norm or learning rate while it trains."
+    )
+    with st.container(horizontal=True, key="home_way_on"):
         for config in configs:
             st.page_link(
                 PAGES / "1_Lab.py",

@@ -6,6 +6,7 @@ The controls' states are ``lab_<field>`` in the session: filled from the address
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, get_args
@@ -35,6 +36,8 @@ RUN_ID: Final = "lab_run"
 SUBMITTED: Final = "lab_submitted"
 PROBLEM: Final = "lab_problem"
 NOTICE: Final = "lab_notice"
+# What Markdown would take for formatting, a formula, a link or a picture; a mark inside a word is none.
+MARKDOWN: Final = re.compile(r"[\\`*$~<\[\]]|:(?=\S)|(?<!\w)_|_(?!\w)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +86,11 @@ def open_page(store: Store) -> Shown:
         run = _chosen_run(store)
         base = store.present_config(run.id) if run else base
     except SettingError as error:
-        refusals.append(str(error))
+        refusals.append(literal(str(error)))
     try:
         wanted = settings.read(st.query_params, base)
     except SettingError as error:
-        refusals.append(str(error))
+        refusals.append(literal(str(error)))
     strayed = len(refusals) > told
     if key("norm") not in st.session_state:
         empty = not strayed and not st.query_params
@@ -136,6 +139,12 @@ def remember(shown: Shown) -> None:
 def key(field: str) -> str:
     """The session key of a setting's control."""
     return f"lab_{field}"
+
+
+def literal(sentence: str) -> str:
+    """A sentence that quotes the address, as Markdown that shows it letter by letter: a link that somebody sends
+    must not format the page, nor make it load a picture from elsewhere."""
+    return MARKDOWN.sub(r"\\\g<0>", sentence)
 
 
 def fill(config: RunConfig) -> None:

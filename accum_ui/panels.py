@@ -81,7 +81,7 @@ def _gradient(lowest: int) -> dict[str, Any]:
     }
     return _panel(
         "gradient",
-        "against the full batch's gradient, same weights, same samples: norm of the difference / norm; cosine below",
+        "against the full batch's gradient, same parameters, same samples: norm of the difference / norm; cosine below",
         [
             _line(RUN, width=2.4, name="gradient error", markers=True),
             _line(RUN, width=2.4, name="cosine", markers=True) | {"yaxis": "y2"},
@@ -113,10 +113,10 @@ def _layers() -> dict[str, Any]:
 
 def _distance() -> dict[str, Any]:
     buckets = catalogue.entries("instruments")["weight_sketch"]["BUCKETS"]
-    give_or_take = f", from sketches of the weights, to ± {100 / math.sqrt(2 * buckets):.1f} % of its value"
+    give_or_take = f"estimated from sketches of the weights, standard error {100 / math.sqrt(2 * buckets):.1f} %"
     return _panel(
         "distance",
-        f"norm(w − w_ref) / norm(w_ref) after the same number of updates{give_or_take}",
+        f"norm(w − w_ref) / norm(w_ref) as each update begins; {give_or_take}",
         [_line(RUN, width=2.4, name="weight distance", markers=True)],
         [_fill("distance", "weight_distance")],
         {"yaxis": _axis("weight distance", rangemode="tozero")},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accum_ui.words import Numbers, number
+from accum_ui.words import RECENT, Numbers, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def tiles(numbers: Numbers) -> list[Tile]:
             "speed",
             "samples a second",
             _plain(numbers.speed, "{:.0f}"),
-            f"reference {_plain(numbers.reference_speed, '{:.0f}')}",
+            f"last {RECENT} updates; reference {_plain(numbers.reference_speed, '{:.0f}')}",
         ),
     ]
 

@@ -11,7 +11,8 @@ from accum_core.records import RunConfig
 _SCRIPT: Final = Template('''\
 """$title. Save it in the repository's root and run it there.
 
-It prints the losses of the Lab's run to the last bit, on one machine with one number of threads.
+It prints the losses of a run with these settings from its first update on, to the last bit on one machine with one
+number of threads.
 """
 
 import numpy as np

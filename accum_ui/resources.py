@@ -29,7 +29,7 @@ def views() -> Views:
 
 @cache
 def _store(path: Path) -> Store:
-    return Store(path)
+    return Store() if path == default_store_path() else Store(path)  # only the default's folder is made for it
 
 
 @cache

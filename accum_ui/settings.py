@@ -25,6 +25,7 @@ FIELDS: Final[Mapping[str, tuple[str, type]]] = {
     "seed": ("seed", int),
 }
 KINDS: Final = {int: "a whole number", float: "a number"}
+PARAMETERS: Final = {field: name for name, (field, _) in FIELDS.items()}
 
 
 def read(address: Mapping[str, str], base: RunConfig) -> RunConfig:
@@ -42,7 +43,11 @@ def read(address: Mapping[str, str], base: RunConfig) -> RunConfig:
                 wanted[field] = kind(address[name])
             except ValueError:
                 raise SettingError(name, address[name], f"must be {KINDS[kind]}") from None
-    return adjusted(base, wanted)
+    try:
+        return adjusted(base, wanted)
+    except SettingError as error:
+        # Told as the address has it: "micro" for micro_batch_size.
+        raise SettingError(PARAMETERS.get(error.field, error.field), error.value, error.remedy) from None
 
 
 def adjusted(base: RunConfig, wanted: Mapping[str, Any]) -> RunConfig:
@@ -60,8 +65,8 @@ def adjusted(base: RunConfig, wanted: Mapping[str, Any]) -> RunConfig:
 def address(config: RunConfig, base: RunConfig, run_id: str | None) -> dict[str, str]:
     """The query parameters that ``read`` turns back into ``config``."""
     found = {
-        name: format(getattr(config, field), "g") if kind is float else str(getattr(config, field))
-        for name, (field, kind) in FIELDS.items()
+        name: str(getattr(config, field)).removesuffix(".0")  # the shortest text that gives the same number back
+        for name, (field, _) in FIELDS.items()
         if getattr(config, field) != getattr(base, field)
     }
     return found | ({RUN: run_id} if run_id else {})

@@ -6,6 +6,7 @@ Pure: a ``Numbers`` in, sentences out. Thresholds are named here and nowhere els
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Context
 from typing import Final
 
 from accum_core import catalogue
@@ -14,6 +15,7 @@ from accum_core.records import RunConfig
 SAME: Final = 1e-3  # a gradient error up to here is the order in which floats were added
 PARTED: Final = 0.05  # losses have parted when they stay this share of the reference's loss apart
 POINT: Final = 0.01  # one point of mIoU
+RECENT: Final = 20  # updates that a speed is the median of, under the present norm and N
 AGREES: Final = 2  # points of mIoU; runs whose mathematics is equal differ by less
 
 
@@ -28,11 +30,12 @@ class Numbers:
         loss: ``(first, last)`` of the smoothed training loss.
         losses: smoothed losses of run and reference at the last update that both have made.
         parted_at: the update after which the two stay apart; None while they do not.
+        widest: ``(share of the reference's loss, update)`` where the two are furthest apart.
         miou: ``(run, reference, update)`` at the newest validation; the reference's may be None.
         gradient_error, cosine: medians since ``measured_from``; ``reference_*`` are the reference run's own.
         layers: name -> median error since ``measured_from``.
         saved_bytes: ``(one micro-batch, full batch)``, kept for backward.
-        speed, reference_speed: samples a second, median of the last updates.
+        speed, reference_speed: samples a second, median of the last ``RECENT`` updates since ``measured_from``.
         weight_distance: newest.
     """
 
@@ -45,6 +48,7 @@ class Numbers:
     loss: tuple[float, float] | None = None
     losses: tuple[float, float] | None = None
     parted_at: int | None = None
+    widest: tuple[float, int] | None = None
     miou: tuple[float, float | None, int] | None = None
     gradient_error: float | None = None
     cosine: float | None = None
@@ -84,11 +88,16 @@ def number(value: float, digits: int = 2) -> str:
     if value == 0:
         return "0"
     if not 1e-3 <= abs(value) < 1e5:
-        mantissa, exponent = f"{value:.0e}".split("e")
-        return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPT)}"
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{float(mantissa):g} × 10{str(int(exponent)).translate(SUPERSCRIPT)}"
     if abs(value) < 1:
         return f"{value:.{digits}g}"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _rounded_up(value: float) -> float:
+    """The next number of one digit that is not below the value: what "no more than" may name."""
+    return float(Context(prec=1, rounding=ROUND_CEILING).create_decimal(repr(value)))
 
 
 def percent(share: float) -> str:
@@ -104,7 +113,7 @@ def answer(numbers: Numbers) -> str:
     config, norm = numbers.config, norm_title(numbers.norm)
     if numbers.gradient_error is None:
         if numbers.update:
-            return "The first measurement is still to come."
+            return f"The first measurement{' since the change' * (numbers.measured_from > 1)} is still to come."
         if numbers.state in ("failed", "stopped"):
             return f"The run {numbers.state} before its first update, so there is nothing to see yet."
         return "The first update is still to come: the curves appear as soon as it is made."
@@ -112,15 +121,15 @@ def answer(numbers: Numbers) -> str:
         return f"This is the batch itself, in one pass.{_standing(numbers, 'It stands')}"
     if numbers.gradient_error <= SAME:
         return (
-            f"Yes, with {norm}: at equal weights the gradient is the batch's to within "
+            f"Yes, with {norm}: at the same parameters the gradient is the batch's to within "
             f"{number(numbers.gradient_error, 1)}, which is rounding.{_standing(numbers, 'The run stands')}"
         )
     samples = catalogue.entries("workloads").get(config.workload, {}).get("SAMPLES", "samples")
     if _norm_is_to_blame(numbers):
         opening = f"Not with {norm}. It sees {numbers.micro_batch_size} {samples} at a time: its"
     else:
-        opening = f"Not with the loss scaling {config.reduction}. The"
-    cosine = "" if numbers.cosine is None else f" points {number(numbers.cosine)} in cosine to the batch's and"
+        opening = f"Not with the reduction {config.reduction}. The"
+    cosine = "" if numbers.cosine is None else f" has a cosine of {number(numbers.cosine)} to the batch's and"
     off = percent(numbers.gradient_error)
     return f"{opening} gradient{cosine} is off by {off}.{_standing(numbers, 'The run stands')}"
 
@@ -171,7 +180,11 @@ def _loss_title(numbers: Numbers) -> str:
         first, last = numbers.loss
         return f"Training loss went from {first:.2f} to {last:.2f}"
     if numbers.parted_at is None:
-        return "The losses stay together"
+        if numbers.widest is None or numbers.widest[0] <= PARTED:
+            return "The losses stay together"
+        run, reference = numbers.losses
+        share, update = numbers.widest
+        return f"The losses are {percent(abs(run / reference - 1))} apart, at most {percent(share)} (update {update})"
     run, reference = numbers.losses
     return f"The losses part at update {numbers.parted_at}: now {run:.2f} and {reference:.2f}"
 
@@ -202,7 +215,7 @@ def _layers_title(numbers: Numbers) -> str:
     worst = max(numbers.layers, key=numbers.layers.__getitem__)
     most, least = numbers.layers[worst], min(numbers.layers.values())
     if most <= SAME:
-        return f"No layer is off by more than {number(most, 1)}"
+        return f"No layer is off by more than {number(_rounded_up(most), 1)}"
     return f"{'Every layer' if least > SAME else 'Not every layer'} is off, {layer_title(worst)} most"
 
 

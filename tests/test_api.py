@@ -143,7 +143,7 @@ def rows(text: bytes) -> list[dict[str, str]]:
 def test_csv_holds_every_update_of_both_runs(store: Store, client: Client) -> None:
     run_id = finished(store, [measured(1), record(2)])
     reply = client.get(f"/api/runs/{run_id}.csv?columns=loss,gradient_error,layers,weight_distance")
-    assert reply.headers["content-disposition"] == f'attachment; filename="{run_id}.csv"'
+    assert reply.headers["content-disposition"] == f'attachment; filename="{run_id}_loss.csv"'
     first, second = rows(reply.body)
     assert first == {
         "update": "1", "samples": str(record(1).samples), "seconds": "0.1",

@@ -24,10 +24,10 @@ def split(norm: str, mean: float, low: float, high: float) -> Split:
     [
         (
             [split("batch", 0.281, 0.25, 0.312), split("group", 0.002, -0.011, 0.009)],
-            "Split into 16 × 2, BatchNorm loses 28.1 points of mIoU; GroupNorm stays within 1.1 points",
+            "Split into 16 × 2, BatchNorm loses 28.1 points of mIoU; GroupNorm's mean stays within 1.1 points",
         ),
         ([split("layer", -0.05, -0.07, -0.03)], "Split into 16 × 2, LayerNorm gains 5 points of mIoU"),
-        ([split("group", 0.0, -0.004, 0.02)], "Split into 16 × 2, GroupNorm stays within 2 points"),
+        ([split("group", 0.0, -0.004, 0.02)], "Split into 16 × 2, GroupNorm's mean stays within 2 points"),
     ],
 )
 def test_finding_follows_from_the_interval(splits: list[Split], title: str) -> None:
@@ -75,7 +75,9 @@ def test_sizes_that_fewer_seeds_ran_are_named_and_one_seed_has_no_interval() -> 
     assert traces["BatchNorm, mean"].x == (2, 8)
     assert traces["BatchNorm, seed 1"].x == (2, 4, 8)
     assert traces["BatchNorm, seed 2"].x == (2, 8)
-    assert "each of 3 seeds, 1 at micro-batch 4;" in panel.subtitle
+    counts = "(BatchNorm 3, of which 1 at micro-batch 4; GroupNorm 3)"
+    assert f"one line a seed {counts};" in panel.subtitle
+    assert f"means over seeds {counts}:" in panel.alt
 
 
 def test_published_chart_holds_their_numbers_and_is_marked_as_theirs() -> None:

@@ -43,7 +43,7 @@ def test_result_is_shown_with_its_provenance(folder: Path) -> None:
     page = opened(made_results.usual())
     text = words(page)
     assert page.title[0].value == "When is N × micro-batch the same as one large batch?"
-    assert "## Split into 4 × 2, BatchNorm loses 30 points of mIoU; GroupNorm stays within 2.5 points" in text
+    assert "## Split into 4 × 2, BatchNorm loses 30 points of mIoU; GroupNorm's mean stays within 2.5 points" in text
     for part in ("2026-01-02", "0123456789ab", "seeds 1, 2, 3", "Made-up CPU", "1 thread"):
         assert part in text
     assert len(page.get("plotly_chart")) == 3
@@ -71,7 +71,7 @@ def test_verdicts_are_a_table_with_units(folder: Path) -> None:
     table = next(html.proto.body for html in opened(made_results.usual()).get("html") if "<table" in html.proto.body)
     assert table.count("<tr>") == 3
     assert '<td data-label="Effect">30.0 points</td>' in table
-    assert '<td data-label="Effect">2 × 10⁻⁶</td>' in table
+    assert '<td data-label="Effect">1.5 × 10⁻⁶</td>' in table
     assert "BatchNorm loses at least 20 points." in table
 
 
@@ -79,6 +79,7 @@ def test_quantities_are_written_for_people() -> None:
     assert home.quantity("mIoU", 0.293) == "29.3 points"
     assert home.quantity("mIoU", -0.037, 0.027) == "−3.7 to 2.7 points"
     assert home.quantity("", 1.113) == "1.11"
+    assert home.quantity("", 2.44e-6, 2.76e-6) == "2.4 × 10⁻⁶ to 2.8 × 10⁻⁶"
 
 
 def test_statement_cannot_bring_markup() -> None:
@@ -99,6 +100,11 @@ def test_damaged_result_is_refused_in_a_sentence(folder: Path) -> None:
     page = opened()
     assert "does not match its sha256" in page.error[0].value
     assert len(page.get("page_link")) == 2
+
+
+def test_the_way_to_the_lab_comes_before_the_details(folder: Path) -> None:
+    headers = [header.value for header in opened(made_results.usual()).header]
+    assert headers == ["See it happen", "2 of 2 claims are supported", "What others published"]
 
 
 def test_links_hold_the_settings_of_stored_runs(folder: Path) -> None:

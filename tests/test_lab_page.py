@@ -204,22 +204,24 @@ def test_pause_resume_and_stop_follow_the_run(store: Store) -> None:
     assert disabled(test, "Stop") and disabled(test, "Pause")
 
 
-def test_a_failed_run_says_why_and_goes_on_with_the_settings_above(store: Store) -> None:
+@pytest.mark.parametrize("saved", [0, 2])
+def test_a_failed_run_says_why_and_goes_on_with_the_settings_above(store: Store, saved: int) -> None:
     test, lease = under_way(store)
-    lease.save([record(2)], 2, lambda path: path.write_bytes(b"state"))
+    if saved:
+        lease.save([record(2)], 2, lambda path: path.write_bytes(b"state"))
     lease.fail("loss = nan at update 3: resume it with a smaller learning rate.")
     checked(test.run())
     assert test.error[0].value == "loss = nan at update 3: resume it with a smaller learning rate."
     checked(test.number_input(key="lab_learning_rate").set_value(0.001).run())
-    press(test, "Resume from update 2 with N, norm and learning rate as set above")
+    press(test, f"Resume from update {saved} with N, norm and learning rate as set above")
     assert store.get(lease.run_id).state == "queued"
     assert store.present_config(lease.run_id).learning_rate == 0.001
 
 
-def test_a_failed_run_without_a_checkpoint_offers_no_resumption(store: Store) -> None:
-    test, lease = under_way(store)
-    lease.fail("norm_groups = 5: no.")
-    checked(test.run())
+def test_a_run_that_has_not_begun_offers_no_resumption(store: Store) -> None:
+    run_id = store.submit(DEFAULTS)
+    claimed(store).fail("norm_groups = 5: no.")
+    test = page(run=run_id)
     assert not [button for button in test.button if button.label.startswith("Resume")]
 
 

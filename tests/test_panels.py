@@ -62,3 +62,10 @@ def test_the_theme_is_the_palette() -> None:
              "textColor": "TEXT", "borderColor": "GRID"}  # fmt: skip
     for scheme in ("light", "dark"):
         assert theme[scheme] == {key: getattr(getattr(palette, name), scheme) for key, name in names.items()}
+
+
+def test_the_weight_distance_says_whose_estimate_it_is_and_how_good() -> None:
+    """256 buckets: a standard error of 1 / sqrt(2 * 256) = 4.42 %, which one estimate in three exceeds."""
+    subtitle = next(panel["subtitle"] for panel in PANELS if panel["key"] == "distance")
+    assert "estimated from sketches of the weights, standard error 4.4 %" in subtitle
+    assert "as each update begins" in subtitle

@@ -14,6 +14,7 @@ from accum_core.runs.lease import Lease
 from accum_core.runs.store import Store
 from accum_core.statistics import encode_sketch
 from accum_ui import run_view
+from accum_ui.findings import numbers
 from accum_ui.run_view import MOST_POINTS, RunView, Track, Views, columns_at, thinned
 
 LOSSES = [1.5, 1.25, 1.0, 2.0, 0.75, 0.5, 3.0, 0.25, 1.75]
@@ -51,6 +52,19 @@ def test_the_smooth_loss_is_the_mean_of_the_last_seven(store: Store) -> None:
     lease.write([record(update, loss=loss) for update, loss in enumerate(LOSSES, 1)])
     expected = [fmean(LOSSES[max(0, end - 7) : end]) for end in range(1, 10)]
     assert refreshed(view).run.columns["loss_smooth"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_losses_have_parted_once_they_stay_apart_for_seven_updates(store: Store) -> None:
+    view, lease, reference = begun(store)
+    reference.write([record(update, loss=1.0) for update in range(1, 11)])
+    losses = [record(update, loss=1.0 if update <= 3 else 2.0) for update in range(1, 11)]
+    lease.write(losses[:9])
+    assert numbers(refreshed(view)).parted_at is None  # six updates apart
+    lease.write(losses[9:])
+    found = numbers(refreshed(view))
+    assert found.parted_at == 4
+    assert found.losses == (2.0, 1.0)
+    assert found.widest == (1.0, 10)  # the mean of the last seven is 2 here, twice the reference's
 
 
 def test_what_was_not_due_or_is_not_finite_is_none(store: Store) -> None:
@@ -156,3 +170,12 @@ def test_a_long_run_is_thinned_to_a_bounded_reply_that_keeps_measurements_and_en
     assert {0, length - 1} <= set(kept)
     assert len(columns_at(track, kept)["loss"]) == len(kept)
     assert thinned(track, length - 3) == [length - 3, length - 2, length - 1]
+
+
+def test_the_speed_is_that_of_the_present_split(store: Store) -> None:
+    """Twenty slow updates before the change, three fast ones after it; the median is that of the three."""
+    view, lease, _ = begun(store)
+    slow = [record(update, samples_per_second=10.0) for update in range(1, 21)]
+    fast = [record(update, samples_per_second=90.0 + update, accumulation_steps=1) for update in range(21, 24)]
+    lease.write([*slow, *fast])
+    assert numbers(refreshed(view)).speed == 112.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from accum_core import catalogue
 from accum_core.errors import SettingError
 from accum_core.records import RunConfig
 from accum_core.reduction import REDUCTION_KINDS
-from accum_ui import settings
+from accum_ui import lab, settings
 from accum_ui.navigation import grouped, page_files
 
 DEFAULTS = RunConfig.of()
@@ -26,7 +27,7 @@ configs = st.builds(
     norm=st.sampled_from(list(catalogue.entries("norms"))),
     model=st.sampled_from(catalogue.entries("workloads")["landcover"]["MODELS"]),
     reduction=st.sampled_from(REDUCTION_KINDS),
-    learning_rate=st.sampled_from([0.03, 0.1, 1e-5, 0.0125]),
+    learning_rate=st.floats(1e-5, 100),
     seed=st.integers(0, 2**31 - 1),
 )
 
@@ -53,6 +54,30 @@ def test_the_nearest_split_is_the_largest_micro_batch_that_fits(effective: int, 
 @pytest.mark.parametrize("updates", [1, 2, 20, 21, 150])
 def test_a_short_run_has_a_warm_up_that_fits(updates: int) -> None:
     assert settings.read({"updates": str(updates)}, DEFAULTS).warmup_updates == min(20, updates - 1)
+
+
+@pytest.mark.parametrize(("name", "value"), [("micro", "3"), ("effective", "-1"), ("lr", "nan"), ("lr", "1e9")])
+def test_a_refusal_names_the_parameter_as_the_address_has_it(name: str, value: str) -> None:
+    with pytest.raises(SettingError, match=f"^{name} = "):
+        settings.read({name: value}, DEFAULTS)
+
+
+def test_a_very_long_value_is_quoted_in_short() -> None:
+    with pytest.raises(SettingError) as refusal:
+        settings.read({"norm": "x" * 3000}, DEFAULTS)
+    assert len(str(refusal.value)) < 250
+
+
+@pytest.mark.parametrize(
+    "value", ["**bold**", "![](https://elsewhere.example/a.png)", "$x^2$", ":red[x]", "<b>", "_a_"]
+)
+def test_an_address_neither_formats_the_page_nor_loads_anything(value: str) -> None:
+    sentence = f"norm = {value!r}: is not known; use micro_batch_size."
+    written = lab.literal(sentence)
+    # CommonMark: a backslash takes the meaning from the mark after it.
+    assert not set("*[]$<") & set(re.sub(r"\\.", "", written))
+    assert "_a_" not in written
+    assert re.sub(r"\\(.)", r"\1", written) == sentence
 
 
 def test_a_base_that_cannot_be_is_refused() -> None:

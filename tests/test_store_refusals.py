@@ -27,7 +27,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot be opened; see that its folder exists"):
+    with pytest.raises(StoreError, match="is a folder; name a file"):
         Store(tmp_path)
 
 
@@ -49,6 +49,22 @@ def test_another_program_s_database_is_left_alone(tmp_path: Path, statement: str
     with pytest.raises(StoreError, match="is no store of runs; move it away"):
         Store(path)
     assert path.read_bytes() == before
+
+
+def test_a_newer_store_is_told_from_another_program_s(store: Store) -> None:
+    with store.database.reading() as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreError, match=r"newer version of this project \(store version 99,.*update the project"):
+        Store(store.path)
+
+
+def test_a_store_that_was_deleted_while_in_use_says_so(store: Store) -> None:
+    with store.database.reading() as connection:
+        connection.execute("DROP TABLE runs")
+    with pytest.raises(
+        StoreError, match=r"runs\.sqlite was deleted or emptied while it was in use; start the app again"
+    ):
+        store.runs()
 
 
 def test_a_locked_store_says_so_and_can_still_be_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

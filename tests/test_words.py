@@ -23,7 +23,7 @@ def numbers(config: RunConfig = BATCH, **fields: Any) -> Numbers:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (0.3642, "0.36"), (1.183, "1.18"), (12.34, "12.3"), (2.3e-6, "2 × 10⁻⁶"), (9.99e-4, "1 × 10⁻³")],
+    [(0, "0"), (0.3642, "0.36"), (1.183, "1.18"), (12.34, "12.3"), (2.3e-6, "2.3 × 10⁻⁶"), (9.99e-4, "1 × 10⁻³")],
 )
 def test_a_number_reads_well_at_any_size(value: float, text: str) -> None:
     assert words.number(value) == text
@@ -44,23 +44,23 @@ def test_the_question_is_about_the_split() -> None:
 def test_batchnorm_is_named_with_what_it_sees() -> None:
     found = numbers(update=150, gradient_error=1.18, cosine=0.36, miou=(0.259, 0.541, 150))
     assert words.answer(found) == (
-        "Not with BatchNorm. It sees 2 images at a time: its gradient points 0.36 in cosine to the batch's and is off "
-        "by 118 %. The run stands at 0.259 mIoU after 150 updates, one batch of 32 at 0.541."
+        "Not with BatchNorm. It sees 2 images at a time: its gradient has a cosine of 0.36 to the batch's and is "
+        "off by 118 %. The run stands at 0.259 mIoU after 150 updates, one batch of 32 at 0.541."
     )
 
 
 def test_rounding_is_called_rounding() -> None:
     found = numbers(GROUP, update=150, gradient_error=1.2e-6, cosine=1.0, miou=(0.481, 0.493, 150))
     assert words.answer(found) == (
-        "Yes, with GroupNorm: at equal weights the gradient is the batch's to within 1 × 10⁻⁶, which is rounding. "
-        "The run stands at 0.481 mIoU after 150 updates, one batch of 32 at 0.493."
+        "Yes, with GroupNorm: at the same parameters the gradient is the batch's to within 1 × 10⁻⁶, which is "
+        "rounding. The run stands at 0.481 mIoU after 150 updates, one batch of 32 at 0.493."
     )
 
 
 def test_a_wrong_division_is_blamed_where_the_norm_is_innocent() -> None:
     config = RunConfig.of(norm="group", reduction="sum_of_means")
     answer = words.answer(numbers(config, update=1, gradient_error=15.0, cosine=1.0))
-    assert answer.startswith("Not with the loss scaling sum_of_means. The gradient")
+    assert answer.startswith("Not with the reduction sum_of_means. The gradient")
     assert "off by 1500 %" in answer
 
 
@@ -76,6 +76,9 @@ def test_the_reference_of_a_run_with_another_norm_keeps_its_own_name() -> None:
 
 def test_nothing_is_claimed_before_it_is_measured() -> None:
     assert "still to come" in words.answer(numbers())
+    assert words.answer(numbers(update=31, measured_from=28)) == (
+        "The first measurement since the change is still to come."
+    )
     assert "failed before its first update" in words.answer(numbers(state="failed"))
     titles = words.titles(numbers())
     assert titles["miou"] == "First validation at update 15"
@@ -123,8 +126,28 @@ def test_titles_say_what_the_charts_show() -> None:
     assert titles["layers"] == "No layer is off by more than 2 × 10⁻⁶"
 
 
+def test_losses_that_were_apart_for_a_while_are_not_said_to_stay_together() -> None:
+    noisy = numbers(GROUP, loss=(1.8, 1.0), losses=(1.02, 1.0), widest=(0.38, 52))
+    assert words.titles(noisy)["loss"] == "The losses are 2 % apart, at most 38 % (update 52)"
+    close = numbers(GROUP, loss=(1.8, 1.0), losses=(1.02, 1.0), widest=(0.05, 52))
+    assert words.titles(close)["loss"] == "The losses stay together"
+
+
+@pytest.mark.parametrize(("most", "text"), [(2e-6, "2 × 10⁻⁶"), (2.1e-6, "3 × 10⁻⁶"), (9.2e-7, "1 × 10⁻⁶"), (0.0, "0")])
+def test_what_no_layer_exceeds_is_not_rounded_down(most: float, text: str) -> None:
+    titles = words.titles(numbers(GROUP, layers={"stem": most, "head": most / 2}))
+    assert titles["layers"] == f"No layer is off by more than {text}"
+
+
 def test_one_wrong_layer_is_not_called_every_layer() -> None:
     assert words.titles(numbers(layers={"stem": 1e-6, "head": 2.0}))["layers"] == "Not every layer is off, head most"
+
+
+def test_the_reference_of_a_run_is_named_and_a_run_that_is_its_own_says_so() -> None:
+    assert about_run.reference_line(BATCH) == (
+        "Its reference, in grey: one batch of 32 in one pass, everything else equal."
+    )
+    assert "its own reference" in about_run.reference_line(BATCH.reference())
 
 
 def test_tiles_hold_each_number_beside_its_reference() -> None:
@@ -144,7 +167,7 @@ def test_tiles_hold_each_number_beside_its_reference() -> None:
         ("1.12", "median; reference 0"),
         ("0.22", "median; reference 1.00"),
         ("2.3 MiB", "one batch of 32: 37.0 MiB"),
-        ("164", "reference 296"),
+        ("164", "last 20 updates; reference 296"),
     ]
 
 

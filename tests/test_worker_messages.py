@@ -11,6 +11,7 @@ from small_runs import CONFIG, Killed, Script, after, claimed, compute, course, 
 from accum_core.engine import train
 from accum_core.records import Message
 from accum_core.runs import lifecycle, session
+from accum_core.runs.controls import StoreControls
 from accum_core.runs.lease import Lease
 from accum_core.runs.session import execute
 from accum_core.runs.store import Store
@@ -47,6 +48,54 @@ def test_changes_are_made_again_at_their_updates_after_a_kill(store: Store, monk
         (6, "learning rate 0.03 → 0.1"),
         (9, "accumulation steps 2 → 1"),
     ]
+
+
+def test_orders_sent_while_no_worker_had_the_run_lose_no_change(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    norm = set_message("norm", "layer")
+    expected = course(list(train(CONFIG, Script((5, norm)))))
+    run_id = store.submit(CONFIG)
+    lease = claimed(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "CHECKPOINT_SECONDS", 0)
+        patch.setattr(session, "FLUSH_SECONDS", 0)
+        save = Lease.save
+        patch.setattr(Lease, "save", lambda self, *a: save(self, *a) if a[1] <= 4 else self.write(a[0]))
+        after(4, lambda: store.send(run_id, norm), patch)
+        after(8, die, patch)
+        with pytest.raises(Killed):
+            execute(lease, threading.Event())
+    assert [(applied, message) for applied, message in lease.taken()] == [(5, norm)]
+    lifecycle.lose_worker(store.database, os.getpid(), "worker lost")
+    store.send(run_id, Message(kind="pause"))
+    store.send(run_id, Message(kind="resume"))
+    compute(store)
+    assert course(store.records(run_id)) == expected
+
+
+def test_a_change_taken_in_a_pause_outlives_the_worker_and_the_pause(store: Store) -> None:
+    pause, resume, norm = Message(kind="pause"), Message(kind="resume"), set_message("norm", "layer")
+    run_id = store.submit(CONFIG)
+    controls = StoreControls(claimed(store), threading.Event(), lambda: None)
+    store.send(run_id, pause)
+    assert controls.take(5, False) == [pause]
+    store.send(run_id, norm)
+    assert controls.take(5, True) == [norm]
+    lifecycle.lose_worker(store.database, os.getpid(), "worker lost")
+    store.send(run_id, resume)
+    controls = StoreControls(claimed(store), threading.Event(), lambda: None)
+    assert controls.take(5, False) == [pause]
+    assert controls.take(5, True) == [resume, norm]
+    assert controls.take(6, False) == []
+
+
+def test_a_change_that_is_refused_and_then_made_before_one_update_counts_as_made(store: Store) -> None:
+    run_id = store.submit(CONFIG)
+    # At micro-batch 1 BatchNorm has one value a channel in the image pooling; at micro-batch 2 it has two.
+    for message in (set_message("norm", "batch"), set_message("accumulation_steps", 2), set_message("norm", "batch")):
+        store.send(run_id, message)
+    compute(store)
+    assert kinds(store, run_id)[:3] == ["refused", "change", "change"]
+    assert store.records(run_id)[-1].norm == store.present_config(run_id).norm == "batch"
 
 
 def test_a_change_that_the_training_refuses_is_told_and_dropped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,9 +81,9 @@ def accumulate_gradients(
         for name in names
     }
 
-    first = next(model.parameters(), None)
-    device = first.device if first is not None else micro_batches[0][0].device
-    for parameter in model.parameters():
+    parameters = list(model.parameters())
+    device = parameters[0].device if parameters else micro_batches[0][0].device
+    for parameter in parameters:
         if parameter.requires_grad:
             parameter.grad = None
     summed = {name: torch.zeros((), dtype=torch.float64, device=device) for name in names}

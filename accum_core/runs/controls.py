@@ -23,8 +23,8 @@ class StoreControls:
     it makes the same updates. Changes that nobody took yet wait until the run is past all that it had done before.
     A pause or a stop that was obeyed, but whose worker was lost before it could end the run, still holds.
 
-    A take returns either orders (pause, resume, stop) or changes, never both: so a checkpoint made while paused, or
-    at a stop, holds no change that belongs to the next update.
+    A take that leaves the training paused or stopped holds orders alone, so that a checkpoint made then holds no
+    change that belongs to the next update. A take after which the update is made holds every change due before it.
 
     Args:
         lease: the claim on the run.
@@ -62,29 +62,29 @@ class StoreControls:
         return [STOP]
 
     def _waiting(self, next_update: int) -> list[Message]:
-        return self._standing_order() or self._orders(next_update) or self._changes(next_update)
+        if self._standing is not None:
+            return [self._standing_order()]
+        pending = self._lease.pending()
+        orders = [one for one in pending if one.message.kind in ORDERS]
+        orders = [one for one in orders if one.message.kind == "stop"] or orders
+        if orders and orders[-1].message.kind != "resume":
+            messages = self._take(orders, next_update)
+            self.stopped = STOP in messages
+            return messages
+        new = [one for one in pending if one.message.kind == "set" and next_update >= self._first_new]
+        # Marked in one go: what is marked and then not returned, because the store refused the rest, would be lost.
+        messages = self._take([*orders, *new], next_update)
+        again = self._replays.pop(next_update, [])
+        return [*messages[: len(orders)], *again, *messages[len(orders) :]]
 
-    def _standing_order(self) -> list[Message]:
-        if self._standing is None:
-            return []
+    def _standing_order(self) -> Message:
         order = self._standing
+        assert order is not None
         if order.kind == "pause":
             self._lease.stay_paused()
         self._standing = None
         self.stopped = order.kind == "stop"
-        return [order]
-
-    def _orders(self, next_update: int) -> list[Message]:
-        orders = [pending for pending in self._lease.pending() if pending.message.kind in ORDERS]
-        orders = [pending for pending in orders if pending.message.kind == "stop"] or orders
-        messages = self._take(orders, next_update)
-        self.stopped = STOP in messages
-        return messages
-
-    def _changes(self, next_update: int) -> list[Message]:
-        new = self._lease.pending() if next_update >= self._first_new else []
-        messages = self._take([pending for pending in new if pending.message.kind == "set"], next_update)
-        return self._replays.pop(next_update, []) + messages
+        return order
 
     def _take(self, chosen: Sequence[Pending], next_update: int) -> list[Message]:
         if chosen:

@@ -97,11 +97,18 @@ class Database:
             self._make_folder()
         if not self.path.parent.is_dir():
             raise StoreError(f"The store {self.path} cannot be opened: its folder is missing; make the folder first.")
+        if self.path.is_dir():
+            raise StoreError(f"The store {self.path} is a folder; name a file in ACCUMULATION_LAB_STORE.")
         with self.reading() as connection:
-            found = _version(connection)
+            found, ours = _version(connection), _holds_runs(connection)
         if found == 0:
             self._create()
-        elif found != VERSION:
+        elif found > VERSION and ours:
+            raise StoreError(
+                f"The store {self.path} was made by a newer version of this project (store version {found}, and this "
+                f"one reads {VERSION}); update the project, or name another file in ACCUMULATION_LAB_STORE."
+            )
+        elif found != VERSION or not ours:
             raise self._foreign()
 
     @contextmanager
@@ -170,12 +177,18 @@ class Database:
     def _failure(self, error: sqlite3.Error) -> StoreError:
         # Extended codes keep the kind of failure in their lowest byte.
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if "no such table" in str(error):
+            return StoreError(f"The store {self.path} was deleted or emptied while it was in use; start the app again.")
         remedy = REMEDIES.get(code, f"failed ({error}); move it away if that lasts, and a new one is made")
         return StoreError(f"The store {self.path} {remedy}.")
 
 
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _holds_runs(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchone() is not None
 
 
 def _reason(error: OSError) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from accum_core.errors import StoreError
-from accum_core.records import Change, Environment, Message, RunConfig, UpdateRecord
+from accum_core.records import Environment, Message, RunConfig, UpdateRecord
 from accum_core.runs.database import Database
 from accum_core.runs.rows import add_event
 
@@ -184,23 +184,24 @@ class Lease:
                 (self.run_id, record.update, record.model_dump_json()),
             )
             if added.rowcount == 1:
-                for change in record.changes:
-                    self._note_change(connection, record.update, change)
+                self._note_changes(connection, record)
         if records:
             connection.execute(
                 "UPDATE runs SET updates = max(updates, ?) WHERE id = ?", (records[-1].update, self.run_id)
             )
 
-    def _note_change(self, connection: sqlite3.Connection, update: int, change: Change) -> None:
-        text = f"{change.field.replace('_', ' ')} {change.old} → {change.new}"
-        if change.refused is None:
-            add_event(connection, self.run_id, update, "change", text)
-            return
-        add_event(connection, self.run_id, update, "refused", f"{text} refused: {change.refused}")
-        body = Message(kind="set", field=change.field, value=change.new).model_dump_json()
-        connection.execute(
-            "UPDATE messages SET refused = 1 WHERE run = ? AND applied = ? AND body = ?", (self.run_id, update, body)
-        )
+    def _note_changes(self, connection: sqlite3.Connection, record: UpdateRecord) -> None:
+        """Tell of the changes before an update, and mark the messages refused; both are in the order sent."""
+        asked = "SELECT number FROM messages WHERE run = ? AND kind = 'set' AND applied = ? ORDER BY number"
+        numbers = [row["number"] for row in connection.execute(asked, (self.run_id, record.update)).fetchall()]
+        refused = [number for number, change in zip(numbers, record.changes, strict=False) if change.refused]
+        connection.executemany("UPDATE messages SET refused = 1 WHERE number = ?", [(number,) for number in refused])
+        for change in record.changes:
+            text = f"{change.field.replace('_', ' ')} {change.old} → {change.new}"
+            if change.refused is None:
+                add_event(connection, self.run_id, record.update, "change", text)
+            else:
+                add_event(connection, self.run_id, record.update, "refused", f"{text} refused: {change.refused}")
 
     def _leave(self, connection: sqlite3.Connection, state: str, finished: float | None) -> None:
         connection.execute(

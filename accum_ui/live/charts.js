@@ -47,8 +47,8 @@ function resolver(element) {
   return { resolve, done: () => probe.remove() };
 }
 
-// The panel's figure with the feed's columns in it, for Plotly.react.
-function filled(panel, feed, axis, resolve, narrow) {
+// The panel's figure with the feed's columns in it, for Plotly.react; `pixels` is the width of its place.
+function filled(panel, feed, axis, resolve, narrow, pixels) {
   const data = panel.figure.data.map((trace, index) => {
     const fill = panel.fills[index], table = feed.tables[fill.table];
     const x = table[fill.x ?? axis] ?? [], y = table[fill.y] ?? [];
@@ -74,7 +74,8 @@ function filled(panel, feed, axis, resolve, narrow) {
   layout.annotations = own ? [] : directLabels(panel, feed, data, layout, narrow);
   layout.shapes = own ? [] : marks(feed, axis, onHeat ? "#ffffff" : resolve("var(--lab-quiet)"));
   if (feed.latest.marks.length && !own && !onHeat) {
-    layout.annotations.push(...markLabels(feed, axis, resolve("var(--lab-quiet)")));
+    const room = pixels - layout.margin.l - layout.margin.r;
+    layout.annotations.push(...markLabels(feed, data, axis, resolve("var(--lab-quiet)"), room));
     layout.margin.t = 10 + MARK_HEIGHT * Math.min(MARK_ROWS, feed.latest.marks.length);
   }
   return { data, layout };
@@ -103,30 +104,35 @@ function heat(trace, x, names, errors) {
   return { ...trace, x: x.slice(), y: names, z, customdata, zmin: low, zmax: high };
 }
 
-// Each line is named near its end, the upper one above and the lower one below, so that no legend is needed.
-const MARK_HEIGHT = 14, MARK_ROWS = 2; // pixels; rows of texts over the plot
+// Each line is named near its end, the upper one above and the lower one below all lines there, so that no legend is
+// needed.
+const MARK_HEIGHT = 14, MARK_ROWS = 3; // pixels; rows of texts over the plot
 const LABEL_SHARE = 0.42; // of the width, that a label may cover
 function directLabels(panel, feed, data, layout, narrow) {
+  const width = Math.max(...data.map(({ x }) => x.at(-1) ?? 0));
+  const clearOf = panel.labels.flatMap(({ clear_of }) => clear_of).map((trace) => data[trace]);
   const ends = [];
-  for (const { trace, clear_of } of panel.labels) {
+  for (const { trace } of panel.labels) {
     const { x, y, line, yaxis } = data[trace];
-    const points = x.map((at, index) => [at, y[index]]).filter(([, value]) => value !== null);
-    if (!points.length) continue;
-    const end = points.at(-1), from = end[0] - LABEL_SHARE * (end[0] - x[0]);
-    const near = clear_of.flatMap((other) => data[other].y.filter(
-      (value, index) => value !== null && data[other].x[index] >= from,
+    const last = y.findLastIndex((value) => value !== null);
+    if (last < 0) continue;
+    // A label grows to the left of its line's end, and to the right of it where the left has no room.
+    const right = x[last] >= LABEL_SHARE * width;
+    const from = x[last] - (right ? LABEL_SHARE * width : 0), to = from + LABEL_SHARE * width;
+    const near = clearOf.flatMap((other) => other.y.filter(
+      (value, index) => value !== null && other.x[index] >= from && other.x[index] <= to,
     ));
     const text = feed.latest.labels[panel.fills[trace].table];
-    ends.push({ x: end[0], last: end[1], near, text, color: line.color, yaxis: yaxis ?? "y" });
+    ends.push({ x: x[last], last: y[last], near, right, text, color: line.color, yaxis: yaxis ?? "y" });
   }
-  const top = Math.max(...ends.map((end) => end.last));
+  const top = ends.reduce((best, end) => (best && best.last >= end.last ? best : end), null);
   return ends.map((end) => {
-    const upper = end.last === top;
+    const upper = end === top;
     const y = upper ? Math.max(...end.near) : Math.min(...end.near);
     const log = layout[end.yaxis.replace("y", "yaxis")]?.type === "log";
     return {
       x: end.x, y: log ? Math.log10(y) : y, yref: end.yaxis, text: end.text, showarrow: false,
-      xanchor: "right", yanchor: upper ? "bottom" : "top", yshift: upper ? 4 : -4,
+      xanchor: end.right ? "right" : "left", yanchor: upper ? "bottom" : "top", yshift: upper ? 4 : -4,
       font: { color: end.color, size: narrow ? 11 : 12 },
     };
   });
@@ -139,11 +145,21 @@ function marks(feed, axis, color) {
   }));
 }
 
-// Above the plot, where no line runs; neighbours stand in different rows.
-function markLabels(feed, axis, color) {
-  return feed.latest.marks.map((mark, index) => ({
-    x: mark[axis], y: 1, yref: "paper", yanchor: "bottom", xanchor: "left", xshift: -4,
-    yshift: MARK_HEIGHT * (index % MARK_ROWS) - 2,
-    text: mark.refused ? "refused" : mark.text, hovertext: mark.text, showarrow: false, font: { size: 11, color },
-  }));
+// Above the plot, where no line runs: each in the first row where it is clear of its neighbours. One that fits in none
+// is told by its line alone. `pixels` is the plot's width.
+function markLabels(feed, data, axis, color, pixels) {
+  const scale = pixels / Math.max(1e-9, ...data.map(({ x }) => x.at(-1) ?? 0));
+  const ends = Array(MARK_ROWS).fill(-Infinity), labels = [];
+  for (const mark of feed.latest.marks) {
+    const text = mark.refused ? "refused" : mark.text, width = 6 * text.length;
+    const left = Math.max(0, Math.min(mark[axis] * scale - 4, pixels - width));
+    const row = ends.findIndex((end) => end + 6 <= left);
+    if (row < 0) continue;
+    ends[row] = left + width;
+    labels.push({
+      x: mark[axis], y: 1, yref: "paper", yanchor: "bottom", xanchor: "left", xshift: left - mark[axis] * scale,
+      yshift: MARK_HEIGHT * row - 2, text, hovertext: mark.text, showarrow: false, font: { size: 11, color },
+    });
+  }
+  return labels;
 }

@@ -149,7 +149,7 @@ class Charts {
       const version = [this.axis, theme, narrow, this.feed.revision, this.feed.latest.marks.length, memory, ...lengths].join();
       if (this.drawn.get(plot) === version) continue;
       this.drawn.set(plot, version);
-      const { data, layout } = filled(panel, this.feed, this.axis, resolve, narrow);
+      const { data, layout } = filled(panel, this.feed, this.axis, resolve, narrow, plot.clientWidth);
       const empty = data.every((trace) => !trace.y.some((value) => value !== null));
       if (empty) {
         if (plot.classList.contains("js-plotly-plot")) Plotly.purge(plot);

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 from click.exceptions import NoSuchCommand, NoSuchOption
 
-from accum_core.errors import LabError, SettingError
+from accum_core.errors import SHOWN, LabError, SettingError
 from experiments.cli.listing import list_command
 from experiments.cli.run import run_command
 from experiments.cli.train import train_command
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.UsageError as error:
         return _end(2, _sentence(error, arguments))
     except SettingError as error:
-        return _end(2, f"{_typed(error.field, arguments)} = {error.value!r}: {error.remedy}.")
+        return _end(2, f"{_typed(error.field, arguments)} = {SHOWN.repr(error.value)}: {error.remedy}.")
     except LabError as error:
         return _end(1, str(error))
     except click.Abort:
