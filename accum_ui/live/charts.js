@@ -76,7 +76,7 @@ function filled(panel, feed, axis, resolve, narrow, pixels) {
   if (feed.latest.marks.length && !own && !onHeat) {
     const room = pixels - layout.margin.l - layout.margin.r;
     layout.annotations.push(...markLabels(feed, data, axis, resolve("var(--lab-quiet)"), room));
-    layout.margin.t = 10 + MARK_HEIGHT * Math.min(MARK_ROWS, feed.latest.marks.length);
+    layout.margin.t = 10 + LABEL_HEIGHT + MARK_HEIGHT * Math.min(MARK_ROWS, feed.latest.marks.length);
   }
   return { data, layout };
 }
@@ -107,6 +107,7 @@ function heat(trace, x, names, errors) {
 // Each line is named near its end, the upper one above and the lower one below all lines there, so that no legend is
 // needed.
 const MARK_HEIGHT = 14, MARK_ROWS = 3; // pixels; rows of texts over the plot
+const LABEL_HEIGHT = 18; // pixels; a line that ends at the top of the plot has its name above it, under the marks' texts
 const LABEL_SHARE = 0.42; // of the width, that a label may cover
 function directLabels(panel, feed, data, layout, narrow) {
   const width = Math.max(...data.map(({ x }) => x.at(-1) ?? 0));
@@ -158,7 +159,7 @@ function markLabels(feed, data, axis, color, pixels) {
     ends[row] = left + width;
     labels.push({
       x: mark[axis], y: 1, yref: "paper", yanchor: "bottom", xanchor: "left", xshift: left - mark[axis] * scale,
-      yshift: MARK_HEIGHT * row - 2, text, hovertext: mark.text, showarrow: false, font: { size: 11, color },
+      yshift: LABEL_HEIGHT + MARK_HEIGHT * row - 2, text, hovertext: mark.text, showarrow: false, font: { size: 11, color },
     });
   }
   return labels;

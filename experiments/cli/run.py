@@ -59,7 +59,7 @@ def run_command(
 
 
 def _parse(seeds: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", seeds):
+    if not re.fullmatch(r"\s*[0-9]+\s*(,\s*[0-9]+\s*)*", seeds):
         raise SettingError("seeds", seeds, "must be whole numbers separated by commas, such as 11,12,13")
     return tuple(int(seed) for seed in seeds.split(","))
 
