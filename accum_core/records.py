@@ -46,7 +46,7 @@ class RunConfig(Record):
     weight_decay: float = Field(1e-4, ge=0, le=1)
     seed: int = Field(0, ge=0, le=2**31 - 1)
     validate_every: int = Field(15, ge=1, le=1_000_000)
-    measure_every: int = Field(10, ge=1, le=1_000_000)
+    measure_every: int = Field(15, ge=1, le=1_000_000)
     precision: Precision = "float32"
 
     @classmethod
