@@ -10,47 +10,65 @@ import threading
 from typing import Any
 
 import pytest
-from small_runs import CONFIG, after, claimed, compute, course, kinds, set_message, small
+from small_runs import CONFIG, Killed, after, claimed, compute, course, die, kinds, set_message, small
 
 from accum_core.engine import Training, checkpoints, train
 from accum_core.errors import StoreError
 from accum_core.records import UpdateRecord
-from accum_core.runs import lifecycle, patience, session
-from accum_core.runs.lease import Lease
+from accum_core.runs import lifecycle, patience
 from accum_core.runs.session import execute
 from accum_core.runs.store import Store
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_a_run_that_diverged_goes_on_from_its_checkpoint_with_a_smaller_rate(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_run_that_diverged_goes_on_from_the_last_checkpoint_that_had_not(
+    store: Store, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
     config = small(norm="none", learning_rate=0.01)
     expected = list(train(config))
     run_id = store.submit(config)
-    save = Lease.save
-    with monkeypatch.context() as patch:
-        patch.setattr(session, "CHECKPOINT_SECONDS", 0)
-        patch.setattr(Lease, "save", lambda self, *asked: save(self, *asked) if asked[1] <= 2 else self.write(asked[0]))
-        after(3, lambda: store.send(run_id, set_message("learning_rate", 100.0)), patch)
-        compute(store)
+    after(3, lambda: store.send(run_id, set_message("learning_rate", 100.0)), monkeypatch)
+    if killed:  # while the newest checkpoint holds the weights of the first wild step, and nothing has judged them yet
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            after(4, die, patch)
+            compute(store)
+        assert store.get(run_id).checkpoint_update == 4
+        lifecycle.lose_worker(store.database, os.getpid(), "worker 1 was ended by signal 9")
+    compute(store)
     run = store.get(run_id)
-    assert (run.state, run.update, run.checkpoint_update) == ("failed", 5, 2)
+    assert (run.state, run.update, run.checkpoint_update) == ("failed", 5, 3)
     assert run.error == (
         "loss = nan at update 6: the run stopped before that update was made; "
         "resume it from its last checkpoint with a smaller learning rate or another norm."
     )
+    wild = store.records(run_id)[4].loss
+    assert wild > 100 * expected[4].loss  # finite, and yet nothing to go on from
     store.resume(run_id, [set_message("learning_rate", 0.01)])
-    assert [entry.update for entry in store.records(run_id)] == [1, 2]
+    assert [entry.update for entry in store.records(run_id)] == [1, 2, 3]
     compute(store)
     assert store.get(run_id).state == "done"
+    assert len(list((store.path.parent / "checkpoints" / run_id).iterdir())) == 1
     records = store.records(run_id)
     # Back at its old rate, the run takes the course that it would have taken without the change.
     assert [(entry.update, entry.loss, entry.gradient_norm) for entry in records] == [
         (entry.update, entry.loss, entry.gradient_norm) for entry in expected
     ]
-    assert [change.new for change in records[2].changes] == [100.0, 0.01]
+    assert [change.new for change in records[3].changes] == [100.0, 0.01]
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_run_that_diverged_from_its_first_step_goes_on_from_its_beginning(store: Store) -> None:
+    run_id = store.submit(small(norm="none", learning_rate=100.0, warmup_updates=0))
+    compute(store)
+    run = store.get(run_id)
+    assert (run.state, run.checkpoint_update) == ("failed", None) and run.update >= 2
+    store.resume(run_id, [set_message("learning_rate", 0.01)])
+    assert store.records(run_id) == []
+    compute(store)
+    assert store.get(run_id).state == "done"
 
 
 def test_a_setting_that_fails_the_first_update_is_told_in_one_sentence(store: Store) -> None:

@@ -57,7 +57,8 @@ CREATE TABLE messages (
 );
 CREATE INDEX messages_of_run ON messages (run, applied);
 CREATE TABLE checkpoints (
-    run TEXT PRIMARY KEY, at_update INTEGER NOT NULL, file TEXT NOT NULL, time REAL NOT NULL
+    run TEXT NOT NULL, at_update INTEGER NOT NULL, file TEXT NOT NULL, time REAL NOT NULL,
+    PRIMARY KEY (run, at_update)
 );
 """
 REMEDIES: Final = {

@@ -51,9 +51,23 @@ class Lease:
 
     def checkpoint(self) -> tuple[int, Path] | None:
         """The update and the file of the run's last checkpoint."""
+        newest = "SELECT * FROM checkpoints WHERE run = ? ORDER BY at_update DESC LIMIT 1"
         with self.database.reading() as connection:
-            row = connection.execute("SELECT * FROM checkpoints WHERE run = ?", (self.run_id,)).fetchone()
+            row = connection.execute(newest, (self.run_id,)).fetchone()
         return None if row is None else (row["at_update"], self._folder() / row["file"])
+
+    def checkpoints(self) -> list[int]:
+        """The updates after which the store holds a checkpoint, rising."""
+        held = "SELECT at_update FROM checkpoints WHERE run = ? ORDER BY at_update"
+        with self.database.reading() as connection:
+            return [row["at_update"] for row in connection.execute(held, (self.run_id,)).fetchall()]
+
+    def first_loss(self) -> float | None:
+        """The loss of the run's first update, None before it is recorded."""
+        first = "SELECT body FROM records WHERE run = ? AND at_update = 1"
+        with self.database.reading() as connection:
+            row = connection.execute(first, (self.run_id,)).fetchone()
+        return None if row is None else UpdateRecord.model_validate_json(row["body"]).loss
 
     def begin(self, environment: Environment, update: int, note: str | None) -> None:
         """Say where the run is computed and after which update it begins; ``note`` tells of a resumption."""
@@ -69,7 +83,13 @@ class Lease:
         with self._holding() as connection:
             self._write(connection, records)
 
-    def save(self, records: Sequence[UpdateRecord], update: int, write_file: Callable[[Path], None]) -> None:
+    def save(
+        self,
+        records: Sequence[UpdateRecord],
+        update: int,
+        write_file: Callable[[Path], None],
+        keep: int | None = None,
+    ) -> None:
         """Make a checkpoint after ``update``, with all records up to it.
 
         The file is written first; then one transaction adds the records and points to the file; then older files
@@ -79,6 +99,7 @@ class Lease:
             records: those not written yet.
             update: updates made.
             write_file: writes the training's state to a path.
+            keep: the update of an older checkpoint that stays beside the new one.
 
         Raises:
             StoreError: when the file or the store cannot be written to; what was saved before is untouched.
@@ -88,7 +109,7 @@ class Lease:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             # Listed before the commit: a worker that stalls after it must not remove its successor's files.
-            older = list(folder.iterdir())
+            older = set(folder.iterdir())
             write_file(file)
         except OSError as error:
             reason = error.strerror or error
@@ -97,10 +118,13 @@ class Lease:
             # The older file goes after this commit, so the commit must survive a power cut.
             with self._holding(durable=True) as connection:
                 self._write(connection, records)
+                connection.execute("DELETE FROM checkpoints WHERE run = ? AND at_update IS NOT ?", (self.run_id, keep))
                 connection.execute(
                     "INSERT OR REPLACE INTO checkpoints (run, at_update, file, time) VALUES (?, ?, ?, ?)",
                     (self.run_id, update, file.name, time.time()),
                 )
+                held = "SELECT file FROM checkpoints WHERE run = ?"
+                older -= {folder / row["file"] for row in connection.execute(held, (self.run_id,)).fetchall()}
         except Exception:
             file.unlink(missing_ok=True)
             raise
@@ -115,9 +139,17 @@ class Lease:
             kind, text = ("finished", "all updates are made") if state == "done" else ("stopped", "stopped on request")
             add_event(connection, self.run_id, update, kind, f"{text} ({update} recorded)")
 
-    def fail(self, error: str) -> None:
-        """End the run with one sentence that says why."""
+    def fail(self, error: str, last_good: int | None = None) -> None:
+        """End the run with one sentence that says why.
+
+        Args:
+            error: the sentence.
+            last_good: checkpoints after this update are forgotten, None keeps all.
+        """
         with self._holding() as connection:
+            if last_good is not None:
+                beyond = "DELETE FROM checkpoints WHERE run = ? AND at_update > ?"
+                connection.execute(beyond, (self.run_id, last_good))
             self._leave(connection, "failed", finished=time.time())
             connection.execute("UPDATE runs SET error = ? WHERE id = ?", (error, self.run_id))
             add_event(connection, self.run_id, self._updates(connection), "failed", error)

@@ -11,7 +11,9 @@ from accum_core.records import Environment, Record, RunConfig
 
 RunState = Literal["queued", "running", "paused", "done", "failed", "stopped"]
 LAB: Final = "lab"
-SELECT: Final = "SELECT runs.*, checkpoints.at_update AS checkpoint_update FROM runs LEFT JOIN checkpoints ON run = id "
+SELECT: Final = (
+    "SELECT runs.*, (SELECT max(at_update) FROM checkpoints WHERE run = runs.id) AS checkpoint_update FROM runs "
+)
 
 
 class Run(Record):

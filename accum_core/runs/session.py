@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from accum_core.errors import LabError, StoreError
+from accum_core.errors import LabError, NonFiniteLossError, StoreError
 from accum_core.records import UpdateRecord
 from accum_core.runs.controls import StoreControls
 from accum_core.runs.lease import Lease, LeaseLostError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 BEAT_SECONDS: Final = 1.0
 FLUSH_SECONDS: Final = 0.1
 CHECKPOINT_SECONDS: Final = 5.0
+DIVERGED: Final = 2.0
+"""Times its first loss, that of a model that knows nothing: beyond it a run counts as diverged."""
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +61,8 @@ def _compute(lease: Lease, leaving: threading.Event) -> None:
             sentence = f"The training failed with {type(error).__name__}: {first_line}"
         if session is not None:
             session.flush()
-        patiently(lambda: lease.fail(sentence), leaving)
+        last_good = session.last_good if session is not None and isinstance(error, NonFiniteLossError) else None
+        patiently(lambda: lease.fail(sentence, last_good), leaving)
 
 
 def _restore(lease: Lease) -> tuple[Training, str | None]:
@@ -81,6 +84,16 @@ def _restore(lease: Lease) -> tuple[Training, str | None]:
 
 
 class _Session:
+    """Records and checkpoints of one training.
+
+    A loss is measured before its update's step, so it judges the weights of the checkpoint before it: a checkpoint
+    after update k is good when update k + 1 is made and its loss is not a diverged one. Until then the last good one
+    stays beside it, for a run that turns out to have diverged to go back to.
+
+    Attributes:
+        last_good: the update of the last checkpoint that is known to be good, 0 for the run's beginning.
+    """
+
     def __init__(self, lease: Lease, leaving: threading.Event, training: Training) -> None:
         self._lease = lease
         self._leaving = leaving
@@ -89,6 +102,9 @@ class _Session:
         self._flushed = float("-inf")
         self._saved = time.monotonic()
         self._saved_update = training.update
+        held = lease.checkpoints()
+        self.last_good = held[0] if len(held) > 1 else 0
+        self._first_loss = lease.first_loss()
 
     def run(self, note: str | None) -> None:
         lease, training = self._lease, self._training
@@ -96,6 +112,7 @@ class _Session:
         controls = StoreControls(lease, self._leaving, before_waiting=self.save)
         for record in training.run(controls):
             self._unwritten.append(record)
+            self._judge(record)
             now = time.monotonic()
             if now - self._saved >= CHECKPOINT_SECONDS:
                 self.save()
@@ -119,10 +136,18 @@ class _Session:
     def save(self) -> None:
         """Make a checkpoint, if an update was made since the last one."""
         if self._training.update != self._saved_update:
-            patiently(lambda: self._lease.save(self._unwritten, self._training.update, self._write_file), self._leaving)
+            update, total = self._training.update, self._lease.config.updates
+            keep = self.last_good if update < total else None  # nothing can diverge any more
+            patiently(lambda: self._lease.save(self._unwritten, update, self._write_file, keep), self._leaving)
             self._unwritten.clear()
-            self._saved_update = self._training.update
+            self._saved_update = update
         self._saved = self._flushed = time.monotonic()
+
+    def _judge(self, record: UpdateRecord) -> None:
+        if self._first_loss is None:
+            self._first_loss = record.loss
+        if record.update == self._saved_update + 1 and record.loss <= DIVERGED * self._first_loss:
+            self.last_good = self._saved_update
 
     def _write_file(self, path: Path) -> None:
         from accum_core.engine import checkpoints
