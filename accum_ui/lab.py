@@ -93,7 +93,7 @@ def open_page(store: Store) -> Shown:
         refusals.append(literal(str(error)))
     strayed = len(refusals) > told
     if key("norm") not in st.session_state:
-        empty = not strayed and not st.query_params
+        empty = not strayed and not _addressed()
         stored = stored_run(store, base) if empty and run is None else None
         fill(stored.config if stored else wanted or base)
     config = None
@@ -132,6 +132,8 @@ def remember(shown: Shown) -> None:
         return
     run_id = shown.run.id if shown.run and shown.chosen else None
     wanted = settings.address(config, shown.base, run_id)
+    if axis := st.query_params.get(settings.AXIS):  # the charts' script writes it
+        wanted[settings.AXIS] = axis
     if wanted != st.query_params.to_dict():
         st.query_params.from_dict(wanted)
 
@@ -197,12 +199,17 @@ def _chosen_run(store: Store) -> Run | None:
     """The run that the address names, or that this browser looked at before it went to another page."""
     if submitted := st.session_state.pop(SUBMITTED, None):
         st.query_params[settings.RUN] = submitted  # what a callback writes into the address does not reach the browser
-    run_id = st.query_params.get(settings.RUN) or (None if st.query_params else st.session_state.get(RUN_ID))
+    run_id = st.query_params.get(settings.RUN) or (None if _addressed() else st.session_state.get(RUN_ID))
     if not run_id:
         return None
     run = store.get(run_id)
     st.session_state[RUN_ID] = run_id
     return run
+
+
+def _addressed() -> bool:
+    """The address names a run or a setting."""
+    return bool(st.query_params.keys() - {settings.AXIS})
 
 
 def _in_controls(base: RunConfig) -> RunConfig:

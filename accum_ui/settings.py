@@ -13,6 +13,8 @@ from accum_core.errors import SettingError
 from accum_core.records import RunConfig
 
 RUN: Final = "run"
+AXIS: Final = "x"
+AXES: Final = ("updates", "samples", "seconds")
 FIELDS: Final[Mapping[str, tuple[str, type]]] = {
     "workload": ("workload", str),
     "model": ("model", str),
@@ -36,6 +38,8 @@ def read(address: Mapping[str, str], base: RunConfig) -> RunConfig:
     Raises:
         SettingError: naming the parameter and the value that cannot be.
     """
+    if address.get(AXIS, AXES[0]) not in AXES:
+        raise SettingError(AXIS, address[AXIS], f"is no horizontal axis; use {', '.join(AXES)}")
     wanted: dict[str, Any] = {}
     for name, (field, kind) in FIELDS.items():
         if name in address:

@@ -47,7 +47,7 @@ def server(path: Path) -> Iterator[str]:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:
         address = f"http://localhost:{port}"
-        wait_until(lambda: _answers(f"{address}/_stcore/health"), 60)
+        wait_until(lambda: _answers(f"{address}/_stcore/health") and path.exists(), 60)
         yield address
     finally:
         process.terminate()
@@ -128,6 +128,28 @@ def crossing(page: Any) -> list[str]:
     return found
 
 
+def labels(page: Any) -> list[float]:
+    """Where the loss chart names its lines, on its vertical axis."""
+    places = f"() => {LOSS}.layout.annotations.filter(({{yref}}) => yref === 'y').map(({{y}}) => y)"
+    found: list[float] = page.evaluate(places)
+    return found
+
+
+def gap(page: Any) -> float:
+    """Pixels between the changes' texts, over the plot, and the highest name of a line."""
+    space: float = page.evaluate(
+        """plot => {
+            const texts = [...plot.querySelectorAll('.annotation-text')];
+            const boxes = (axis) => texts
+                .filter((text) => plot.layout.annotations.find((one) => one.text === text.textContent).yref === axis)
+                .map((text) => text.getBoundingClientRect());
+            return Math.min(...boxes('y').map(({top}) => top)) - Math.max(...boxes('paper').map(({bottom}) => bottom));
+        }""",
+        page.evaluate_handle(LOSS),
+    )
+    return space
+
+
 def test_a_run_is_started_watched_changed_found_again_and_stopped(chromium: Any, server: str, path: Path) -> None:
     store = Store(path)
     with browsing(chromium, server) as page:
@@ -179,6 +201,11 @@ def test_a_run_is_started_watched_changed_found_again_and_stopped(chromium: Any,
         page.get_by_role("status").get_by_text("stopped").wait_for()
         sync_api.expect(page.get_by_role("button", name="Stop")).to_be_disabled(timeout=PATIENCE)
         assert is_zoomed(page)
+
+        # However a viewer zooms, a line that leaves through the top has its name under the changes' texts.
+        for top in labels(page):
+            page.evaluate(f"top => Plotly.relayout({LOSS}, {{'yaxis.range': [0, top]}})", top)
+            assert gap(page) > 0
     assert store.get(run_id).state == "stopped"
 
 
@@ -214,6 +241,11 @@ def test_every_panel_is_drawn_and_nothing_is_wider_than_the_window(
         assert crossing(page) == []  # although both runs have the same losses
         page.locator("[data-axis=seconds]").click()
         page.wait_for_function(f"() => Math.abs({LOSS}.data[2].x.at(-1) - 1.2) < 1e-6")
+        assert page.url == f"{server}/lab?run={run_id}&x=seconds"
+        page.reload()
+        page.wait_for_function(f"() => Math.abs({LOSS}?.data[2].x.at(-1) - 1.2) < 1e-6")
+        page.get_by_role("radio", name="LayerNorm").click()
+        page.wait_for_url(f"**/lab?norm=layer&run={run_id}&x=seconds")
         with page.expect_download() as download:
             page.locator("[data-panel=loss] .lab-data").click()
         lines = Path(download.value.path()).read_text(encoding="utf-8").splitlines()

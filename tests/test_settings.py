@@ -56,7 +56,9 @@ def test_a_short_run_has_a_warm_up_that_fits(updates: int) -> None:
     assert settings.read({"updates": str(updates)}, DEFAULTS).warmup_updates == min(20, updates - 1)
 
 
-@pytest.mark.parametrize(("name", "value"), [("micro", "3"), ("effective", "-1"), ("lr", "nan"), ("lr", "1e9")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("micro", "3"), ("effective", "-1"), ("lr", "nan"), ("lr", "1e9"), ("x", "epochs")]
+)
 def test_a_refusal_names_the_parameter_as_the_address_has_it(name: str, value: str) -> None:
     with pytest.raises(SettingError, match=f"^{name} = "):
         settings.read({name: value}, DEFAULTS)

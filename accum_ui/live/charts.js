@@ -107,7 +107,7 @@ function heat(trace, x, names, errors) {
 // Each line is named near its end, the upper one above and the lower one below all lines there, so that no legend is
 // needed.
 const MARK_HEIGHT = 14, MARK_ROWS = 3; // pixels; rows of texts over the plot
-const LABEL_HEIGHT = 18; // pixels; a line that ends at the top of the plot has its name above it, under the marks' texts
+const LABEL_HEIGHT = 26; // pixels; a line that ends at the top of the plot has its name above it, under the marks' texts
 const LABEL_SHARE = 0.42; // of the width, that a label may cover
 function directLabels(panel, feed, data, layout, narrow) {
   const width = Math.max(...data.map(({ x }) => x.at(-1) ?? 0));

@@ -38,6 +38,8 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+const address = () => new URL(location.href);
+
 // Changes the text only if it is another one: screen readers and selections are left in peace.
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
@@ -57,7 +59,7 @@ class Charts {
   constructor(root, data) {
     this.root = root;
     this.data = data;
-    this.axis = sessionStorage.getItem("lab-axis") ?? "update";
+    this.axis = AXES.find(([, title]) => title === address().searchParams.get("x"))?.[0] ?? "update";
     this.drawn = new Map();
     this.progress();
     this.tiles = root.appendChild(make("div", { class: "lab-tiles" }));
@@ -95,13 +97,22 @@ class Charts {
 
   turn(axis) {
     this.axis = axis;
-    sessionStorage.setItem("lab-axis", axis);
+    this.remember();
     for (const button of this.axes) button.setAttribute("aria-pressed", button.dataset.axis === axis);
     if (this.feed?.latest) this.draw();
   }
 
+  // Streamlit writes the address too, at times from what it knew of it before: so this is said again with each news.
+  remember() {
+    const here = address();
+    if (this.axis === "update") here.searchParams.delete("x");
+    else here.searchParams.set("x", AXES.find(([axis]) => axis === this.axis)[1]);
+    if (here.search !== location.search) history.replaceState(history.state, "", here);
+  }
+
   show(feed, problem) {
     this.feed = feed;
+    this.remember();
     this.root.classList.toggle("lab-cut-off", Boolean(problem));
     if (problem) say(this.beside, problem);
     if (problem || !feed.latest) return;
