@@ -1,4 +1,8 @@
-"""The entry: ``streamlit run app.py``. Start-up, shut-down and the routes beside Streamlit's own."""
+"""The entry: ``streamlit run app.py``. Start-up, shut-down and the routes beside Streamlit's own.
+
+Little is imported here: the first page waits for all of it. What the pages and the routes stand on is imported while
+the browser loads Streamlit's scripts.
+"""
 
 from __future__ import annotations
 
@@ -8,52 +12,73 @@ import importlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 import streamlit as st
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
 
-from accum_core.errors import StoreError
-from accum_core.runs.supervisor import Supervisor
-from accum_ui import resources, results
-from accum_ui.api import routes
-
-LOG = logging.getLogger(__name__)
-HEAD_START = 2.5  # seconds in which the first page has the cores for itself, as each worker takes one to import torch
-PAGES_NEED = ("pandas", "plotly.graph_objects", "accum_ui.controls", "accum_ui.live", "accum_ui.loop", "accum_ui.home")
+LOG: Final = logging.getLogger(__name__)
+# Seconds in which the first page has the cores for itself, as each worker takes one to import torch.
+HEAD_START: Final = 2.5
+PAGES_NEED: Final = ("accum_ui.home", "accum_ui.controls", "accum_ui.live", "accum_ui.loop", "accum_ui.api")
 
 
 @asynccontextmanager
 async def lifespan(app: Any) -> AsyncIterator[None]:
     """Keep workers while the server runs; a store that cannot be opened is told on the pages."""
     with ExitStack() as stack:
-        try:
-            store = resources.store()
-            results.fill(store)
-            supervisor = Supervisor(store.path)
-            stack.callback(supervisor.close)
-            start = asyncio.create_task(_start(supervisor))
-            stack.callback(start.cancel)
-        except StoreError as error:
-            LOG.error("%s", error)
+        start = asyncio.create_task(_start(stack))
+        stack.callback(start.cancel)
         yield
 
 
-async def _start(supervisor: Supervisor) -> None:
+async def _start(stack: ExitStack) -> None:
+    await asyncio.to_thread(_import)
+    from accum_core.errors import StoreError
+    from accum_core.runs.supervisor import Supervisor
+    from accum_ui import resources
+
     await asyncio.sleep(HEAD_START)
+    try:
+        store = await asyncio.to_thread(resources.store)
+    except StoreError as error:
+        LOG.error("%s", error)
+        return
+    supervisor = Supervisor(store.path)
+    stack.callback(supervisor.close)
     supervisor.start()
-    await asyncio.to_thread(_settle)
-
-
-def _settle() -> None:
-    """Import what pages need and exempt it from garbage collection.
-
-    Streamlit collects after every run of a page. Were each collection to walk all libraries, thirty live browsers would
-    stall the server.
-    """
-    for module in PAGES_NEED:
-        importlib.import_module(module)
     gc.collect()
     gc.freeze()
 
 
-app = st.App("accum_ui/main.py", lifespan=lifespan, routes=routes(resources.views))
+def _import() -> None:
+    """Import what pages need.
+
+    Streamlit collects garbage after every run of a page. Were each collection to walk all libraries, thirty live
+    browsers would stall the server: so what is imported now is exempted from it.
+    """
+    for module in PAGES_NEED:
+        importlib.import_module(module)
+
+
+class _Later:
+    """The routes of ``accum_ui.api``, imported when the first of them is asked for."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (await asyncio.to_thread(_routes))(scope, receive, send)
+
+
+@cache
+def _routes() -> Router:
+    from accum_ui import api, resources
+
+    return Router(api.routes(resources.views))
+
+
+app = st.App(
+    "accum_ui/main.py",
+    lifespan=lifespan,
+    routes=[Route("/api/{rest:path}", _Later()), Route("/assets/{rest:path}", _Later())],
+)

@@ -6,11 +6,12 @@ from functools import cache
 from pathlib import Path
 
 from accum_core.runs.store import Store, default_store_path
+from accum_ui import results
 from accum_ui.run_view import Views
 
 
 def store() -> Store:
-    """The store of runs.
+    """The store of runs, with the committed results in it.
 
     Raises:
         StoreError: when the file cannot be opened.
@@ -29,7 +30,9 @@ def views() -> Views:
 
 @cache
 def _store(path: Path) -> Store:
-    return Store() if path == default_store_path() else Store(path)  # only the default's folder is made for it
+    store = Store() if path == default_store_path() else Store(path)  # only the default's folder is made for it
+    results.fill(store)
+    return store
 
 
 @cache

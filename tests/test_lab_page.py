@@ -14,6 +14,7 @@ from accum_core import landcover
 from accum_core.records import Message, RunConfig, RunResult
 from accum_core.runs.lease import Lease
 from accum_core.runs.store import Store
+from accum_ui import results
 from accum_ui.maps import maps
 
 DEFAULTS = RunConfig.of()
@@ -23,6 +24,7 @@ DEFAULTS = RunConfig.of()
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     path = tmp_path / "runs.sqlite"
     monkeypatch.setenv("ACCUMULATION_LAB_STORE", str(path))
+    monkeypatch.setattr(results, "fill", lambda store: 0)  # an empty one, and what a test puts into it
     return Store(path)
 
 
