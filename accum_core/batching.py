@@ -5,7 +5,7 @@ effective batch size = micro-batch size x accumulation steps x world size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accum_core.errors import SettingError
 
@@ -88,6 +88,23 @@ class BatchPlan:
             raise SettingError("num_samples", total, f"a window on one rank holds 0 to {self.samples_per_rank} samples")
         micro = self.micro_batch_size
         return tuple(slice(start, min(start + micro, total)) for start in range(0, total, micro))
+
+    def share(self, rank: int, num_samples: int) -> slice:
+        """The part of a window's samples that one rank sees; parts differ by one sample at most.
+
+        Args:
+            rank: 0 to world_size - 1.
+            num_samples: samples in the window over all ranks, fewer than a full window's in the tail.
+        """
+        each, left = divmod(num_samples, self.world_size)
+        start = rank * each + min(rank, left)
+        return slice(start, start + each + (rank < left))
+
+    def smaller(self) -> BatchPlan | None:
+        """The same effective batch with at most half the micro-batch and so at least twice N; None below 1."""
+        share = self.samples_per_rank
+        fitting = [size for size in range(1, self.micro_batch_size // 2 + 1) if share % size == 0]
+        return replace(self, micro_batch_size=fitting[-1]) if fitting else None
 
     def windows(self, num_samples: int, *, drop_tail: bool = False) -> tuple[range, ...]:
         """Cut an epoch into windows, over all ranks; the last one may be short.

@@ -36,6 +36,21 @@ class StoreError(LabError):
     """The store of runs cannot be read or written; the text says why and what to do."""
 
 
+class OutOfMemoryError(LabError):
+    """A window does not fit into the device's memory, even one sample at a time.
+
+    Args:
+        micro_batch_size: samples in the smallest try.
+    """
+
+    def __init__(self, micro_batch_size: int) -> None:
+        super().__init__(
+            f"micro_batch_size = {micro_batch_size}: one sample at a time does not fit into the device's memory; try "
+            "activation checkpointing, a precision of bfloat16, smaller inputs or a smaller model."
+        )
+        self.micro_batch_size = micro_batch_size
+
+
 class NonFiniteLossError(LabError):
     """The loss of a window, or its gradient, is infinite or not a number; nothing was stepped.
 

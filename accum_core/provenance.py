@@ -8,7 +8,16 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent
-BESIDE_ENGINE = ("batching.py", "landcover.py", "records.py", "reduction.py", "statistics.py")
+BESIDE_ENGINE = (
+    "batching.py",
+    "landcover.py",
+    "records.py",
+    "reduction.py",
+    "run_config.py",
+    "scaling.py",
+    "schedule.py",
+    "statistics.py",
+)
 """What a training uses besides ``engine``; errors and names decide no number."""
 
 

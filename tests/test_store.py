@@ -12,7 +12,7 @@ from small_runs import ENVIRONMENT, claimed, record, small
 
 from accum_core.errors import SettingError
 from accum_core.provenance import code_version
-from accum_core.records import Change, Message, RunResult, Validation
+from accum_core.records import Change, Incident, Message, RunResult, Validation
 from accum_core.runs import store as store_module
 from accum_core.runs.lease import Lease
 from accum_core.runs.lifecycle import claim
@@ -139,6 +139,17 @@ def test_changes_in_a_record_become_events_once(store: Store) -> None:
 
 
 # Messages
+
+
+def test_incidents_in_a_record_become_events_once(store: Store) -> None:
+    run_id = store.submit(small())
+    lease = claimed(store)
+    incident = Incident(kind="overflow", text="a float16 gradient overflowed")
+    for _ in range(2):  # a resumed worker writes the same record again
+        lease.write([record(1, incidents=(incident,))])
+    assert [(event.update, event.kind, event.text) for event in store.events(run_id)] == [
+        (1, "overflow", "a float16 gradient overflowed")
+    ]
 
 
 def test_a_bad_live_value_is_refused_to_its_sender(store: Store) -> None:

@@ -113,10 +113,10 @@ def by_hand(config: RunConfig, workload: TinyWorkload) -> Iterator[tuple[float, 
     model = workload.build_model(config.model)
     model = convert_norms(model, config.norm, num_groups=config.norm_groups).double()
     velocity = {name: torch.zeros_like(tensor) for name, tensor in parameters.items()}
-    sampler = WindowSampler(workload.num_samples, config.plan, drop_tail=config.tail == "drop", seed=config.seed)
+    sampler = WindowSampler(workload.num_samples, drop_tail=config.tail == "drop", seed=config.seed)
     for k in range(1, config.updates + 1):
         model.load_state_dict(parameters)
-        inputs, targets = workload.samples(sampler.next())
+        inputs, targets = workload.samples(sampler.next(config.effective_batch_size))
         loss = F.cross_entropy(model(inputs.double()), targets)
         names = [name for name, _ in model.named_parameters()]
         gradients = dict(zip(names, torch.autograd.grad(loss, list(model.parameters())), strict=True))

@@ -12,6 +12,7 @@ import pytest
 from small_runs import CONFIG, Killed, after, claimed, compute, course, die, kinds, wait_until, worker
 
 from accum_core.engine import checkpoints
+from accum_core.engine.window import Accumulation
 from accum_core.records import Message
 from accum_core.runs import lifecycle
 from accum_core.runs.controls import StoreControls
@@ -64,6 +65,31 @@ def test_a_worker_that_stalls_and_then_is_killed(
     lost, resumed, finished = store.events(killed)
     assert (lost.kind, finished.kind) == ("worker_lost", "finished")
     assert resumed.text == f"goes on from the checkpoint of update {run.checkpoint_update}"
+
+
+def test_a_worker_that_is_shut_down_inside_a_window_loses_nothing(
+    store: Store, uninterrupted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R48: asked to leave after 2 of the 4 micro-batches of update 3, another worker goes on with the other 2."""
+    run_id = store.submit(CONFIG)
+    leaving, advance, passes = threading.Event(), Accumulation.advance, []
+
+    def counted(self: Accumulation) -> None:
+        advance(self)
+        passes.append(self.index)
+        if len(passes) == 2 * 4 + 2:
+            leaving.set()
+
+    monkeypatch.setattr(Accumulation, "advance", counted)
+    compute(store, leaving)
+    run = store.get(run_id)
+    assert (run.state, run.update, run.checkpoint_update) == ("queued", 2, 2)
+    assert passes[8:] == [1, 2]
+    compute(store)
+    assert passes[8:14] == [1, 2, 3, 4, 1, 2]
+    assert len(passes) == 12 * 4
+    assert course(store.records(run_id)) == uninterrupted
+    assert kinds(store, run_id) == ["handed_back", "resumed_from_checkpoint", "finished"]
 
 
 @pytest.mark.usefixtures("eager")

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from typing import Literal
 
-import torch
-from torch import Tensor, nn
-from torch import distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
 
-from accum_core.engine.objectives import Objective, window_loss
+from accum_core.engine.cached import accumulate_cached
+from accum_core.engine.objectives import Objective, needs_whole_window
+from accum_core.engine.precision import Precision
+from accum_core.engine.tolerant import accumulate_tolerantly
+from accum_core.engine.window import Accumulation, Exchange, MicroBatch, WindowResult
 from accum_core.errors import SettingError
-from accum_core.records import Term
 from accum_core.reduction import LossReduction, ReductionKind
 
-MicroBatch = tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class WindowResult:
-    """What a window was, over all ranks.
-
-    Attributes:
-        loss: weighted mean over the window's samples, whatever the reduction of the gradient.
-        terms: the same for each term, with its weight in the window.
-        samples, micro_batches: what this rank passed through the model.
-    """
-
-    loss: float
-    terms: dict[str, Term]
-    samples: int
-    micro_batches: int
+__all__ = ["MicroBatch", "WindowResult", "accumulate_gradients"]
 
 
 def accumulate_gradients(
@@ -42,6 +25,9 @@ def accumulate_gradients(
     *,
     reduction: ReductionKind | LossReduction = "exact",
     world_size: int = 1,
+    precision: Precision | None = None,
+    non_finite: Literal["keep", "skip_micro_batch"] = "keep",
+    exchange: Exchange = "window",
     after_micro_batch: Callable[[int], None] | None = None,
 ) -> WindowResult:
     """Leave the window's gradient in ``.grad`` of every trainable parameter; step nothing, keep no graph.
@@ -60,70 +46,44 @@ def accumulate_gradients(
         reduction: what divides what; a ``LossReduction`` also carries the tail's rule.
         world_size: ranks that share the window, each passing its own micro-batches; needs torch.distributed and
             a model whose gradients are averaged over the ranks (DistributedDataParallel), once a window.
+        precision: number types; as the model has them by default, and sums of low precision in float32.
+        non_finite: what to do with a micro-batch whose loss or gradient is infinite or not a number:
+            ``keep`` lets it through to the result, ``skip_micro_batch`` leaves it out of the sum and of the weight.
+        exchange: when ranks exchange gradients: once a ``window``, or after every ``micro_batch``, which gives the
+            same gradient and suits sharded models, which would otherwise hold full gradients meanwhile.
         after_micro_batch: called with the index of each micro-batch after its backward pass.
 
     Raises:
         SettingError: for an empty window, an unknown reduction, or a world size that torch.distributed has not.
     """
-    if not micro_batches:
-        raise SettingError("micro_batches", [], "a window holds at least one micro-batch")
     rule = reduction if isinstance(reduction, LossReduction) else LossReduction(reduction)
-    names = tuple(objective.coefficients)
-    weights = [objective.weights(targets) for _, targets in micro_batches]
-    totals = _over_ranks({name: sum(weight[name] for weight in weights) for name in names}, world_size)
-    # Averaging over ranks divides by their number, which a window's total weight has counted in already.
-    ranks = world_size if rule.kind == "exact" else 1
-    factors = {
-        name: [
-            objective.coefficients[name] * ranks * factor
-            for factor in rule.factors([weight[name] for weight in weights], total_weight=totals[name])
-        ]
-        for name in names
-    }
-
-    parameters = list(model.parameters())
-    device = parameters[0].device if parameters else micro_batches[0][0].device
-    for parameter in parameters:
-        if parameter.requires_grad:
-            parameter.grad = None
-    summed = {name: torch.zeros((), dtype=torch.float64, device=device) for name in names}
-    last = len(micro_batches) - 1
-    for index, (inputs, targets) in enumerate(micro_batches):
-        # Only the last backward pass needs the other ranks: one all-reduce a window.
-        with model.no_sync() if isinstance(model, DistributedDataParallel) and index < last else nullcontext():
-            sums = objective.sums(model, inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True))
-            # The backward pass starts from each term's factor: nothing is scaled afterwards, when it could already
-            # have overflowed.
-            terms = [sums[name] for name in names]
-            torch.autograd.backward(terms, [torch.full_like(sums[n], factors[n][index]) for n in names])
-        for name in names:
-            summed[name] += sums[name].detach()
-        del sums, terms
-        if after_micro_batch is not None:
-            after_micro_batch(index)
-
-    over_ranks = _over_ranks({name: total.item() for name, total in summed.items()}, world_size)
-    return WindowResult(
-        loss=window_loss(over_ranks, totals, objective.coefficients),
-        terms={
-            name: Term(loss=over_ranks[name] / totals[name] if totals[name] else 0.0, weight=totals[name])
-            for name in names
-        },
-        samples=sum(len(inputs) for inputs, _ in micro_batches),
-        micro_batches=len(micro_batches),
-    )
-
-
-def _over_ranks(values: dict[str, float], world_size: int) -> dict[str, float]:
-    """The sum of each value over the ranks, in float64."""
-    if world_size == 1:
-        return values
-    present = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-    if present != world_size:
-        raise SettingError(
-            "world_size", world_size, f"torch.distributed has {present} rank(s); start the process with torchrun"
+    precision = precision or Precision()
+    if not micro_batches and world_size == 1:
+        raise SettingError("micro_batches", [], "a window holds at least one micro-batch")
+    if needs_whole_window(objective) and rule.kind == "exact":
+        # Its samples meet one another, so the parts of a window do not add up to it.
+        return accumulate_cached(
+            model,
+            micro_batches,
+            objective,
+            rule=rule,
+            world_size=world_size,
+            precision=precision,
+            after_micro_batch=after_micro_batch,
         )
-    device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else None
-    packed = torch.tensor(list(values.values()), dtype=torch.float64, device=device)
-    dist.all_reduce(packed)
-    return dict(zip(values, packed.tolist(), strict=True))
+    if non_finite == "skip_micro_batch":
+        result, _ = accumulate_tolerantly(
+            model,
+            lambda _: micro_batches,
+            objective,
+            rule,
+            world_size=world_size,
+            precision=precision,
+            skip_non_finite=True,
+            after_micro_batch=after_micro_batch,
+        )
+        return result
+    window = Accumulation(
+        model, micro_batches, objective, rule, world_size=world_size, precision=precision, exchange=exchange
+    )
+    return window.complete(after_micro_batch)

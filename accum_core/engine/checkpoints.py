@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
-from accum_core.errors import StoreError
+from accum_core.errors import SettingError, StoreError
+from accum_core.provenance import code_version
+from accum_core.records import RunConfig
 
 
 def save(state: dict[str, Any], path: Path) -> None:
@@ -44,3 +46,19 @@ def load(path: Path) -> dict[str, Any]:
     except Exception as error:
         raise StoreError(f"checkpoint {path.name} cannot be read ({error}): start the run again.") from error
     return state
+
+
+def check(state: dict[str, Any], asked: RunConfig) -> None:
+    """Refuse the state of another run: another N, effective batch, seed or anything else, or another code version.
+
+    Args:
+        state: of a training.
+        asked: the configuration of the training that is to go on from it, without live changes.
+
+    Raises:
+        SettingError: naming the first setting that differs, with both values.
+    """
+    theirs = {"code_version": state["code_version"], **RunConfig.model_validate_json(state["asked"]).model_dump()}
+    for field, value in {"code_version": code_version(), **asked.model_dump()}.items():
+        if theirs[field] != value:
+            raise SettingError(field, value, f"the checkpoint was made with {theirs[field]!r}; use that, or start anew")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from accum_core.records import LiveField, Message
+from accum_core.records import Change, LiveField, Message
 
 
 class Controls(Protocol):
@@ -20,6 +20,22 @@ class Controls(Protocol):
             wait: block until there is at least one; asked while the training is paused.
         """
         ...
+
+
+def obey(controls: Controls, next_update: int, change: Callable[[Message], Change]) -> list[Change] | None:
+    """Take messages until the training is not paused: the changes made, or None when it is to stop."""
+    changes: list[Change] = []
+    paused = False
+    while True:
+        for message in controls.take(next_update, paused):
+            if message.kind == "stop":
+                return None
+            if message.kind == "set":
+                changes.append(change(message))
+            else:
+                paused = message.kind == "pause"
+        if not paused:
+            return changes
 
 
 class QueueControls:

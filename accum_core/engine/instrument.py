@@ -25,6 +25,7 @@ class Window:
         update: the update that this window makes, counted from 1.
         every: updates between two measurements.
         split_is_new: whether the window is the first one with its N and norm.
+        loss_scale: factor on the gradient in ``.grad`` until the last backward pass is done.
     """
 
     model: nn.Module
@@ -35,6 +36,7 @@ class Window:
     update: int
     every: int
     split_is_new: bool
+    loss_scale: float = 1.0
 
 
 class Instrument:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import ModuleType
 
@@ -18,6 +18,7 @@ from accum_core import catalogue
 from accum_core.engine.channels import ChannelSource
 from accum_core.engine.modes import evaluating
 from accum_core.engine.norms.none import ChannelAffine
+from accum_core.engine.tolerant import is_out_of_memory
 from accum_core.errors import SettingError
 
 
@@ -32,8 +33,8 @@ def convert_norms(model: nn.Module, kind: str, **options: int) -> nn.Module:
 
     Converted are BatchNorm and InstanceNorm of any rank, GroupNorm and this project's bare affine layer, with their
     affine parameters (the same Parameter objects) and eps. ``nn.LayerNorm`` is left alone: it normalises the last
-    dimensions, and which of them holds channels is not recorded in it. Running statistics are lost on the way out of
-    BatchNorm, and start afresh on the way in.
+    dimensions, and which of them holds channels is not recorded in it. Running statistics move between
+    kinds of BatchNorm, are lost on the way to other norms, and start afresh on the way back.
 
     Args:
         model: changed in place.
@@ -87,9 +88,34 @@ def check_norms(model: nn.Module, inputs: Tensor) -> None:
         devices = [inputs.device] if inputs.device.type == "cuda" else []
         with evaluating(model), torch.random.fork_rng(devices=devices):
             model(inputs)
+    except Exception as error:
+        # What does not fit is training's to tell, or to cut into smaller micro-batches.
+        if not is_out_of_memory(error):
+            raise
     finally:
         for handle in handles:
             handle.remove()
+
+
+def check_sizes(model: nn.Module, inputs: Tensor, sizes: Sequence[int], tail: str) -> None:
+    """``check_norms`` at every micro-batch size that a run will meet.
+
+    Args:
+        inputs: samples, as many as the largest size or all that there are.
+        sizes: the usual size first, then those of the tails.
+        tail: the rule for the tail, named in a refusal of its size.
+
+    Raises:
+        SettingError: as ``check_norms``.
+    """
+    check_norms(model, inputs[: sizes[0]])
+    for size in sizes[1:]:
+        try:
+            check_norms(model, inputs[:size])
+        except SettingError as refusal:
+            raise SettingError(
+                "tail", tail, f"leaves a last micro-batch of {size} an epoch, and {refusal.remedy}, or tail = 'drop'"
+            ) from None
 
 
 def _guard(name: str, kind: ModuleType, training: bool) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:

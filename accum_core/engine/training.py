@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import copy
-import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from accum_core.engine import environment
-from accum_core.engine.accumulate import WindowResult, accumulate_gradients
-from accum_core.engine.controls import Controls
+from accum_core.engine import building, checkpoints, environment
+from accum_core.engine.controls import Controls, obey
 from accum_core.engine.instrument import Window, load_instruments
 from accum_core.engine.modes import evaluating
-from accum_core.engine.normalization import check_norms, convert_norms, norm_kinds
-from accum_core.engine.sampling import WindowSampler
+from accum_core.engine.normalization import check_sizes
+from accum_core.engine.passes import Passes, shrunk
+from accum_core.engine.ranks import present_ranks
+from accum_core.engine.recompute import checkpoint_activations
+from accum_core.engine.reproducible import reproducible
+from accum_core.engine.sampling import WindowSampler, micro_batch_sizes
+from accum_core.engine.schedules import rescale
+from accum_core.engine.update import Update
 from accum_core.engine.workloads import load
 from accum_core.errors import DataError, NonFiniteLossError, SettingError
-from accum_core.records import Change, Environment, Message, RunConfig, UpdateRecord, Validation
-from accum_core.reduction import LossReduction
+from accum_core.provenance import code_version
+from accum_core.records import Change, Environment, Incident, Message, RunConfig, UpdateRecord, Validation
+
+MOST_SKIPS = 30  # windows in a row without an update; a GradScaler finds its scale within 20
 
 
 def train(
@@ -32,7 +38,9 @@ def train(
     """Train as configured and yield a record after each update.
 
     Two runs of one configuration are bit-equal on one machine with the same number of threads, and every split of an
-    effective batch sees the same samples in the same order (tests/test_training.py).
+    effective batch sees the same samples in the same order (tests/test_training.py). Under torchrun every rank calls
+    it and passes its share of each window; the records are those of all ranks together, and instruments and
+    validation are computed on rank 0 alone.
 
     Args:
         config: what to train.
@@ -41,29 +49,21 @@ def train(
 
     Raises:
         SettingError: for a configuration that cannot work, before the first update.
-        NonFiniteLossError: when a window's loss is infinite or not a number; that update is not made.
+        NonFiniteLossError: when a window's loss or gradient is infinite or not a number and ``non_finite`` is
+            ``stop``, or no window of many was finite; that update is not made.
+        OutOfMemoryError: when not even one sample fits into the memory and the micro-batch may shrink.
         DataError: when the workload's data is missing or damaged.
     """
     yield from Training(config, device=device).run(controls)
 
 
-def learning_rate(config: RunConfig, update: int) -> float:
-    """The rate of an update (counted from 1): linear warm-up, times (1 - t/T)^0.9 after t updates.
-
-    The polynomial is torchvision's segmentation recipe; warm-up ends with update ``warmup_updates``.
-    """
-    made = update - 1
-    warmup = min(1.0, update / config.warmup_updates) if config.warmup_updates else 1.0
-    return float(config.learning_rate * warmup * (1 - made / config.updates) ** 0.9)
-
-
 class Training:
-    """A training that can be stopped after any update, saved, loaded and gone on with.
+    """A training that can be stopped after any update, or inside a window, saved, loaded and gone on with.
 
     Attributes:
         config: the present settings; live changes change them.
         model: the network in training; a live change of norm changes it in place.
-        update: updates made so far.
+        inside_window: it was left between two micro-batches of a window.
 
     Args and errors are those of ``train``.
     """
@@ -72,33 +72,51 @@ class Training:
         config.check()
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.config = config
-        self.update = 0
         self._asked = config
-        self._dtype = getattr(torch, config.precision)
+        self._rank, self._world_size = present_ranks()
         self._workload = load(config.workload)
-        self._instruments = load_instruments()
-        with self._reproducible(0):
+        self._instruments = load_instruments() if self._rank == 0 else {}
+        with reproducible(config.seed, 0, self.device):
             model = self._workload.build_model(config.model)
-        self.model = convert_norms(model, config.norm, **_norm_options(config))
+        model = building.normalised(model, config)
+        if config.activation_checkpointing:
+            model = checkpoint_activations(model)
         # Convolutions on channels-last tensors are faster, on the CPU too: by 5 to 21 % here (docs/log.md).
-        self.model.to(self.device, self._dtype).to(memory_format=torch.channels_last)
-        self._sampler = WindowSampler(
-            self._workload.num_samples, config.plan, drop_tail=config.tail == "drop", seed=config.seed
-        )
-        self._check_norms(self.model, config)
-        self._optimizer = torch.optim.SGD(
-            self.model.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay
-        )
-        self._samples, self._micro_batches, self._seconds = 0, 0, 0.0
+        self._dtype = building.TYPES[config.precision][0]
+        self.model = model.to(self.device, self._dtype).to(memory_format=torch.channels_last)
+        self._sampler = WindowSampler(self._workload.num_samples, drop_tail=config.tail == "drop", seed=config.seed)
+        self._check(self.model, config)
+        self._updater, self._scheduler = building.updater(config, self.model, self.device)
+        self._passes = Passes(self.model, self._workload.objective)
+        self._plan, self._place = config.plan_at(1, self._world_size), (0, 0)
+        self._seconds = self._lasted = 0.0
         self._split_is_new = True
 
-    def run(self, controls: Controls | None = None) -> Iterator[UpdateRecord]:
-        """Make the updates that are left, yielding a record after each; ends early on a message to stop."""
+    @property
+    def update(self) -> int:
+        """Updates made so far."""
+        return self._updater.updates
+
+    @property
+    def inside_window(self) -> bool:
+        """Whether it was left between two micro-batches of a window."""
+        return self._passes.left is not None
+
+    def run(self, controls: Controls | None = None, leave: Callable[[], bool] | None = None) -> Iterator[UpdateRecord]:
+        """Make the updates that are left, yielding a record after each; ends early on a message to stop.
+
+        Args:
+            leave: asked between two micro-batches; once it says so the run ends inside the window, and a saved state
+                goes on from there. A window that instruments watch, that may be begun again or that other ranks
+                share is finished first.
+        """
         while self.update < self.config.updates:
-            changes: list[Change] = []
-            if controls is not None and not self._obey(controls, changes):
+            changes = [] if controls is None or self.inside_window else obey(controls, self.update + 1, self._change)
+            if changes is None:
                 return
-            yield self._make_update(tuple(changes))
+            if (record := self._make_update(tuple(changes), leave)) is None:
+                return
+            yield record
 
     def environment(self) -> Environment:
         """The process that this training runs in."""
@@ -109,13 +127,11 @@ class Training:
         return {
             "asked": self._asked.model_dump_json(),
             "config": self.config.model_dump_json(),
+            "code_version": code_version(),
             "model": self.model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "update": self.update,
-            "epoch": self._sampler.epoch,
-            "position": self._sampler.position,
-            "samples": self._samples,
-            "micro_batches": self._micro_batches,
+            "updater": self._updater.state_dict(),
+            "place": (self._sampler.epoch, self._sampler.position),
+            "window": self._passes.left,
             "seconds": self._seconds,
             "split_is_new": self._split_is_new,
         }
@@ -124,36 +140,70 @@ class Training:
         """Go on from a saved state of the same configuration, with the live changes made until then.
 
         Raises:
-            SettingError: when the state belongs to another configuration, naming what differs.
+            SettingError: when the state belongs to another configuration or code version, naming what differs and
+                both values.
         """
-        saved = RunConfig.model_validate_json(state["asked"]).model_dump()
-        for field, value in self._asked.model_dump().items():
-            if saved[field] != value:
-                raise SettingError(
-                    field, value, f"the checkpoint was made with {saved[field]!r}; use that, or start anew"
-                )
-        present = RunConfig.model_validate_json(state["config"])
-        self.model = convert_norms(self.model, present.norm, **_norm_options(present))
-        self.config = present
+        checkpoints.check(state, self._asked)
+        self.config = RunConfig.model_validate_json(state["config"])
+        self._normalise()
         self.model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self.update = state["update"]
-        self._sampler.epoch, self._sampler.position = state["epoch"], state["position"]
-        self._samples, self._micro_batches = state["samples"], state["micro_batches"]
+        self._updater.load_state_dict(state["updater"])
+        self._sampler.epoch, self._sampler.position = state["place"]
+        self._passes.left = state["window"]
         self._seconds, self._split_is_new = state["seconds"], state["split_is_new"]
 
     def validate(self) -> Validation:
-        """Quality on the held-out samples now; training goes on as if it had not been asked."""
-        with evaluating(self.model):
-            return self._workload.validate(self.model)
+        """Quality on the held-out samples now, of the averaged weights if any; training goes on as if not asked."""
+        average = self._updater.average
+        model = self.model if average is None else average.module
+        with evaluating(model):
+            return self._workload.validate(model)
 
-    def _make_update(self, changes: tuple[Change, ...]) -> UpdateRecord:
+    def _make_update(self, changes: tuple[Change, ...], leave: Callable[[], bool] | None) -> UpdateRecord | None:
+        """Pass windows until one makes the update; None when one was left on request."""
         number = self.update + 1
-        rate = learning_rate(self.config, number)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        window = self._next_window(number)
+        rate = self._updater.learning_rate
+        incidents: list[Incident] = []
+        update: Update | None = None
+        for _ in range(MOST_SKIPS):
+            # A window that is left is begun again from its samples alone, so nothing else may have happened yet.
+            update, measured = self._pass_window(number, incidents, None if changes else leave)
+            if update is None:
+                self._sampler.epoch, self._sampler.position = self._place
+                return None
+            incidents += update.incidents
+            if update.made:
+                break
+        assert update is not None
+        if not update.made:
+            raise NonFiniteLossError(number, update.gradient_norm, "gradient norm")
+        due = number == self.config.updates or number % self.config.validate_every == 0
+        return UpdateRecord(
+            update=number,
+            epoch=self._sampler.epoch,
+            samples=self._updater.samples,
+            micro_batches=self._updater.micro_batches,
+            seconds=self._seconds,
+            samples_per_second=update.window.samples / self._lasted,
+            loss=update.window.loss,
+            terms=update.window.terms,
+            learning_rate=rate,
+            micro_batch_size=self._plan.micro_batch_size,
+            accumulation_steps=self._plan.accumulation_steps,
+            norm=self.config.norm,
+            gradient_norm=update.gradient_norm,
+            instruments=measured,
+            validation=self.validate() if due and self._rank == 0 else None,
+            changes=changes,
+            incidents=tuple(incidents),
+        )
+
+    def _pass_window(
+        self, number: int, incidents: list[Incident], leave: Callable[[], bool] | None
+    ) -> tuple[Update | None, dict[str, Any]]:
+        window = self._next_window(number, incidents)
         due = {name: instrument for name, instrument in self._instruments.items() if instrument.due(window)}
+        measured: dict[str, Any] = {}
         watching = 0.0
 
         def observe(index: int) -> None:
@@ -163,82 +213,61 @@ class Training:
                 instrument.after_micro_batch(window, index)
             watching += time.perf_counter() - started
 
-        with self._reproducible(number):
+        def measure() -> None:
+            nonlocal watching
             started = time.perf_counter()
-            result = accumulate_gradients(
-                self.model,
-                window.micro_batches,
-                window.objective,
-                reduction=LossReduction(self.config.reduction, self.config.tail, self.config.accumulation_steps),
-                after_micro_batch=observe if due else None,
-            )
-            seconds = time.perf_counter() - started - watching
-            if not math.isfinite(result.loss):
-                raise NonFiniteLossError(number, result.loss)
-            measured = {name: instrument.measure(window) for name, instrument in due.items()}
+            measured.update({name: instrument.measure(window) for name, instrument in due.items()})
+            watching += time.perf_counter() - started
+
+        precision = building.precision(self.config, self._updater.loss_scale)
         started = time.perf_counter()
-        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients).item()
-        if not math.isfinite(norm):
-            raise NonFiniteLossError(number, norm, "gradient norm")
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        seconds += time.perf_counter() - started
-        self._count(result, seconds)
-        due_now = number == self.config.updates or number % self.config.validate_every == 0
-        return UpdateRecord(
-            update=number,
-            epoch=self._sampler.epoch,
-            samples=self._samples,
-            micro_batches=self._micro_batches,
-            seconds=self._seconds,
-            samples_per_second=result.samples / seconds,
-            loss=result.loss,
-            terms=result.terms,
-            learning_rate=rate,
-            micro_batch_size=self.config.micro_batch_size,
-            accumulation_steps=self.config.accumulation_steps,
-            norm=self.config.norm,
-            gradient_norm=norm,
-            instruments=measured,
-            validation=self.validate() if due_now else None,
-            changes=changes,
-        )
-
-    def _count(self, result: WindowResult, seconds: float) -> None:
-        self.update += 1
-        self._samples += result.samples
-        self._micro_batches += result.micro_batches
-        self._seconds += seconds
+        with reproducible(self._asked.seed, number, self.device, self._rank):
+            outcome = self._passes.accumulate(
+                self.config,
+                self._plan,
+                (window.inputs, window.targets),
+                precision,
+                observe if due else None,
+                None if due or incidents else leave,
+            )
+            if outcome.plan != self._plan:
+                incidents.append(shrunk(self._plan, outcome.plan))
+                self._plan = outcome.plan
+                self.config = self.config.model_copy(update={"micro_batch_size": self._plan.micro_batch_size})
+                self._normalise()
+                self._check(self.model, self.config)  # of the tails, which are smaller now as well
+                window = replace(window, micro_batches=self._passes.cut(window.inputs, window.targets, self._plan))
+            update = None if outcome.window is None else self._updater.step(outcome.window, measure if due else None)
+        self._lasted = time.perf_counter() - started - watching
+        self._seconds += self._lasted
         self._split_is_new = False
+        return update, measured
 
-    def _next_window(self, number: int) -> Window:
+    def _next_window(self, number: int, incidents: list[Incident]) -> Window:
         """The next window that holds a valid label; without one there is nothing to step by."""
         objective = self._workload.objective
-        for _ in range(self._sampler.windows_an_epoch + 1):
-            inputs, targets = self._workload.samples(self._sampler.next())
+        self._plan = self.config.plan_at(number, self._world_size)
+        size = self._plan.effective_batch_size
+        for _ in range(self._sampler.windows_an_epoch(size) + 1):
+            self._place = self._sampler.epoch, self._sampler.position
+            inputs, targets = self._workload.samples(self._sampler.next(size))
             if any(objective.weights(targets).values()):
                 inputs = inputs.to(self._dtype) if inputs.is_floating_point() else inputs
-                slices = self.config.plan.slices(len(inputs))
-                micro_batches = [(inputs[part], targets[part]) for part in slices]
-                every, new = self.config.measure_every, self._split_is_new
-                return Window(self.model, inputs, targets, micro_batches, objective, number, every, new)
-            warnings.warn(f"a window before update {number} holds no valid label: no update was made", stacklevel=2)
+                return Window(
+                    model=self.model,
+                    inputs=inputs,
+                    targets=targets,
+                    micro_batches=self._passes.cut(inputs, targets, self._plan),
+                    objective=objective,
+                    update=number,
+                    every=self.config.measure_every,
+                    split_is_new=self._split_is_new,
+                    loss_scale=self._updater.loss_scale * self._world_size,  # which averaging over ranks divides by
+                )
+            text = f"a window before update {number} holds no valid label: no update was made"
+            warnings.warn(text, stacklevel=2)
+            incidents.append(Incident(kind="no_valid_label", text=text))
         raise DataError(f"workload {self.config.workload} holds no valid label in a whole epoch: check its targets.")
-
-    def _obey(self, controls: Controls, changes: list[Change]) -> bool:
-        """Take messages until the training is not paused; False when it is to stop."""
-        paused = False
-        while True:
-            for message in controls.take(self.update + 1, paused):
-                if message.kind == "stop":
-                    return False
-                if message.kind == "set":
-                    changes.append(self._change(message))
-                else:
-                    paused = message.kind == "pause"
-            if not paused:
-                return True
 
     def _change(self, message: Message) -> Change:
         """Make a live change, or say why not; training goes on either way."""
@@ -247,41 +276,25 @@ class Training:
         old = getattr(self.config, message.field)
         try:
             config = self.config.changed(message.field, message.value)
-            # A refusal must leave no trace, so a new norm is tried on a copy first.
-            trial = copy.deepcopy(self.model) if config.norm != self.config.norm else self.model
-            self._check_norms(convert_norms(trial, config.norm, **_norm_options(config)), config)
+            if message.field != "learning_rate":
+                # A refusal must leave no trace, so norm and N are tried on a copy first.
+                self._check(building.normalised(copy.deepcopy(self.model), config), config)
         except SettingError as refusal:
             return Change(field=message.field, old=old, new=message.value, refused=str(refusal))
-        self.model = convert_norms(self.model, config.norm, **_norm_options(config))
         self._split_is_new |= message.field != "learning_rate"
         self.config = config
+        self._normalise()
+        if message.field == "learning_rate":
+            rescale(self._scheduler, config.peak_learning_rate)
         return Change(field=message.field, old=old, new=message.value)
 
-    def _check_norms(self, model: nn.Module, config: RunConfig) -> None:
-        """Find a layer that would fail at any micro-batch size that will come, the tail's included."""
-        smallest = min(part.stop - part.start for part in config.plan.slices(self._sampler.tail))
-        inputs, _ = self._workload.samples(range(min(config.micro_batch_size, self._workload.num_samples)))
-        check_norms(model, inputs.to(self.device, self._dtype))
-        try:
-            check_norms(model, inputs[:smallest].to(self.device, self._dtype))
-        except SettingError as refusal:
-            raise SettingError(
-                "tail",
-                config.tail,
-                f"leaves a last micro-batch of {smallest} an epoch, and {refusal.remedy}, or tail = 'drop'",
-            ) from None
+    def _check(self, model: nn.Module, config: RunConfig) -> None:
+        sizes = micro_batch_sizes(config, self._sampler, self._world_size)
+        inputs, _ = self._workload.samples(range(min(max(sizes), self._workload.num_samples)))
+        check_sizes(model, inputs.to(self.device, self._dtype), sizes, config.tail)
 
-    @contextmanager
-    def _reproducible(self, number: int) -> Iterator[None]:
-        """Random state that depends on the seed and the update alone, and kernels that give the same bits twice."""
-        devices: Sequence[torch.device] = [self.device] if self.device.type == "cuda" else []
-        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-        with torch.random.fork_rng(devices=devices), exact:
-            torch.manual_seed(self._asked.seed * 1_000_003 + number)
-            yield
-
-
-def _norm_options(config: RunConfig) -> dict[str, int]:
-    """The options of the configuration's norm, from the fields that its file names."""
-    fields: dict[str, str] = getattr(norm_kinds()[config.norm], "OPTIONS", {})
-    return {option: getattr(config, field) for option, field in fields.items()}
+    def _normalise(self) -> None:
+        """Give the model, and its average, the norm of the present configuration."""
+        self.model = building.normalised(self.model, self.config)
+        if (average := self._updater.average) is not None:
+            average.module = building.normalised(average.module, self.config)

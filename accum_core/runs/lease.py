@@ -217,6 +217,8 @@ class Lease:
             )
             if added.rowcount == 1:
                 self._note_changes(connection, record)
+                for incident in record.incidents:
+                    add_event(connection, self.run_id, record.update, incident.kind, incident.text)
         if records:
             connection.execute(
                 "UPDATE runs SET updates = max(updates, ?) WHERE id = ?", (records[-1].update, self.run_id)

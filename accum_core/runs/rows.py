@@ -56,7 +56,7 @@ class Event(Record):
 
     ``update`` counts those that were made; a change carries the first update that it had an effect on. ``kind`` is
     one of change, refused, paused, resumed, stopped, failed, finished, worker_lost, handed_back,
-    resumed_from_checkpoint, rewound.
+    resumed_from_checkpoint, rewound, or that of an ``Incident``.
     """
 
     run: str

@@ -110,7 +110,7 @@ class _Session:
         lease, training = self._lease, self._training
         patiently(lambda: lease.begin(training.environment(), training.update, note), self._leaving)
         controls = StoreControls(lease, self._leaving, before_waiting=self.save)
-        for record in training.run(controls):
+        for record in training.run(controls, self._leaving.is_set):
             self._unwritten.append(record)
             self._judge(record)
             now = time.monotonic()
@@ -134,8 +134,8 @@ class _Session:
         self._flushed = time.monotonic()
 
     def save(self) -> None:
-        """Make a checkpoint, if an update was made since the last one."""
-        if self._training.update != self._saved_update:
+        """Make a checkpoint, if anything was made since the last one."""
+        if self._training.update != self._saved_update or self._training.inside_window:
             update, total = self._training.update, self._lease.config.updates
             keep = self.last_good if update < total else None  # nothing can diverge any more
             patiently(lambda: self._lease.save(self._unwritten, update, self._write_file, keep), self._leaving)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from accum_core.engine.instrument import Instrument, Window
 from accum_core.engine.reference import gradient_error, layer_errors, reference_gradient
 
@@ -19,7 +21,9 @@ class GradientErrorInstrument(Instrument):
 
     def measure(self, window: Window) -> dict[str, Any]:
         """Compare ``.grad`` with the reference of the same samples."""
-        reference = reference_gradient(window.model, window.inputs, window.targets, window.objective)
+        low = next(window.model.parameters()).dtype in (torch.bfloat16, torch.float16)
+        dtype = torch.float32 if low else None  # so that the error of low precision shows
+        reference = reference_gradient(window.model, window.inputs, window.targets, window.objective, dtype=dtype)
         error = gradient_error(window.model, reference)
         layers = layer_errors(window.model, reference)
         return {

@@ -36,7 +36,7 @@ class MicroGradientNorms(Instrument):
     def measure(self, window: Window) -> dict[str, Any]:
         """The norms of this window's micro-batches, in their order."""
         self._previous = []
-        return {"norms": torch.stack(self._norms).tolist()}
+        return {"norms": (torch.stack(self._norms) / window.loss_scale).tolist()}
 
 
 def create() -> Instrument:

@@ -39,7 +39,10 @@ def saved_for_backward(model: nn.Module, inputs: Tensor, targets: Tensor, object
         torch.enable_grad(),
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
     ):
-        loss = mean_loss(objective, lambda batch: functional_call(model, buffers, (batch,)), inputs, targets)
+        parameters = dict(model.named_parameters())
+        loss = mean_loss(
+            objective, lambda batch: functional_call(model, buffers, (batch,)), inputs, targets, parameters
+        )
     del loss
     return sum(_needed(list(views.values())) for views in saved.values())
 

@@ -26,16 +26,50 @@ class ChannelBatchNorm(_BatchNorm):
             raise ValueError(f"expected an input [M, C, ...], got {list(input.shape)}")
 
 
-def build(source: ChannelSource) -> nn.Module:
-    """BatchNorm with fresh running statistics; a layer that is BatchNorm already stays as it is."""
+class BatchNormVariant(ChannelBatchNorm):
+    """Base of the BatchNorms that are a kind of their own, which ``batch`` does not own.
+
+    Attributes:
+        plain_momentum: what ``momentum`` is as plain BatchNorm; a conversion from one kind to another starts from it.
+    """
+
+    def __init__(self, num_features: int, eps: float, momentum: float | None, track_running_stats: bool) -> None:
+        super().__init__(num_features, eps, momentum, affine=False, track_running_stats=track_running_stats)
+        self.plain_momentum = momentum
+
+
+def with_statistics(layer: ChannelBatchNorm, source: ChannelSource) -> ChannelBatchNorm:
+    """The layer in the source's place, with its running statistics (the same tensors) if it is a BatchNorm."""
+    source.finish(layer)
     if isinstance(source.module, _BatchNorm):
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            setattr(layer, name, getattr(source.module, name))
+    return layer
+
+
+def plain_settings(module: nn.Module) -> tuple[float | None, bool]:
+    """Momentum and ``track_running_stats`` of a layer as plain BatchNorm; PyTorch's defaults for another layer."""
+    if not isinstance(module, _BatchNorm):
+        return 0.1, True
+    momentum = module.plain_momentum if isinstance(module, BatchNormVariant) else module.momentum
+    return momentum, module.track_running_stats
+
+
+def build(source: ChannelSource) -> nn.Module:
+    """BatchNorm with fresh running statistics; a layer that is BatchNorm already stays as it is.
+
+    One of another kind of BatchNorm passes its running statistics and its plain momentum on.
+    """
+    if isinstance(source.module, _BatchNorm) and not isinstance(source.module, BatchNormVariant):
         return source.module
-    return source.finish(ChannelBatchNorm(source.channels, eps=source.eps, affine=False))
+    momentum, tracks = plain_settings(source.module)
+    layer = ChannelBatchNorm(source.channels, source.eps, momentum, affine=False, track_running_stats=tracks)
+    return with_statistics(layer, source)
 
 
 def owns(module: nn.Module) -> bool:
-    """Whether the layer is a BatchNorm of any rank."""
-    return isinstance(module, _BatchNorm)
+    """Whether the layer is a BatchNorm of any rank and no kind of its own."""
+    return isinstance(module, _BatchNorm) and not isinstance(module, BatchNormVariant)
 
 
 def failure(module: nn.Module, shape: Size, training: bool) -> str | None:

@@ -1,0 +1,77 @@
+"""A configuration made into the parts of a training: optimizer, schedule, scaler, number types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import SGD, AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from accum_core.engine import schedules
+from accum_core.engine.averaging import WeightAverage
+from accum_core.engine.normalization import convert_norms, norm_kinds
+from accum_core.engine.precision import Precision
+from accum_core.engine.update import Updater
+from accum_core.records import RunConfig
+
+# Parameters; autocast passes.
+TYPES: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
+    "float32": (torch.float32, None),
+    "float64": (torch.float64, None),
+    "bfloat16_autocast": (torch.float32, torch.bfloat16),
+    "float16_autocast": (torch.float32, torch.float16),
+    "bfloat16": (torch.bfloat16, None),
+}
+
+
+def updater(config: RunConfig, model: nn.Module, device: torch.device) -> tuple[Updater, LambdaLR]:
+    """What makes the updates of a run, at its beginning, and its schedule."""
+    optimizer = _optimizer(config, model)
+    shape = config.shape
+    scheduler = schedules.build(
+        optimizer,
+        shape.kind,
+        updates=shape.updates,
+        warmup_updates=shape.warmup_updates,
+        milestones=shape.milestones,
+        factor=shape.factor,
+    )
+    autocast = TYPES[config.precision][1]
+    made = Updater(
+        model,
+        optimizer,
+        scheduler=scheduler,
+        scaler=torch.amp.GradScaler(device.type) if autocast is torch.float16 else None,
+        clip_norm=config.clip_norm,
+        clip_value=config.clip_value,
+        average=None if config.average_decay is None else WeightAverage(model, config.average_decay),
+        non_finite=config.non_finite,
+    )
+    return made, scheduler
+
+
+def precision(config: RunConfig, loss_scale: float) -> Precision:
+    """Number types of a run's windows."""
+    accumulators = torch.float32 if config.accumulate_in_float32 else None
+    return Precision(TYPES[config.precision][1], accumulators, loss_scale)
+
+
+def normalised(model: nn.Module, config: RunConfig) -> nn.Module:
+    """The model with the configuration's norm, changed in place."""
+    fields: dict[str, str] = getattr(norm_kinds()[config.norm], "OPTIONS", {})
+    options = {option: getattr(config, field) for option, field in fields.items()}
+    return convert_norms(model, config.norm, **options)
+
+
+def _optimizer(config: RunConfig, model: nn.Module) -> Optimizer:
+    parameters: Any = model.parameters()
+    if config.optimizer == "adamw":
+        return AdamW(
+            parameters,
+            config.peak_learning_rate,
+            betas=(config.momentum, config.scaled_beta2),
+            weight_decay=config.weight_decay,
+        )
+    return SGD(parameters, config.peak_learning_rate, config.momentum, weight_decay=config.weight_decay)

@@ -1,0 +1,249 @@
+"""A window in progress: one forward and backward pass after the other, and what they have added up to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from accum_core.engine.objectives import Objective, needs_whole_window, window_loss
+from accum_core.engine.objectives.penalty import add_penalties, penalty_loss
+from accum_core.engine.precision import Precision, narrow, widen
+from accum_core.engine.ranks import average_gradients, bare, check_world, exchanges, sum_over_ranks
+from accum_core.errors import SettingError
+from accum_core.records import Term
+from accum_core.reduction import LossReduction
+
+MicroBatch = tuple[Tensor, Tensor]
+Exchange = Literal["window", "micro_batch", "end"]
+SAMPLES, PASSES, SQUARED = "", " ", "  "  # beside the terms' names, of which none is blank
+
+
+@dataclass(frozen=True, slots=True)
+class WindowResult:
+    """What a window was, over all ranks.
+
+    Attributes:
+        loss: weighted mean over the window's samples, whatever the reduction of the gradient.
+        terms: the same for each term, with its weight in the window.
+        samples: of the window, over all ranks.
+        micro_batches: what this rank passed through the model.
+        skipped: micro-batches left out because they were not finite, over all ranks.
+    """
+
+    loss: float
+    terms: dict[str, Term]
+    samples: int
+    micro_batches: int
+    skipped: int = 0
+
+    @property
+    def empty(self) -> bool:
+        """No term has any weight: there is nothing to step by."""
+        return not any(term.weight for term in self.terms.values())
+
+
+class Accumulation:
+    """One window whose micro-batches are passed through the model by ``advance``, and closed by ``finish``.
+
+    It can stop between two micro-batches: ``state_dict`` holds the gradient so far, and a window of the same
+    micro-batches at the same parameters goes on from it bit-equal (tests/test_window.py).
+
+    Args:
+        exchange: ``window``: the last backward pass averages the gradients over the ranks, all others keep to
+            themselves. ``micro_batch``: each backward pass does. ``end``: no pass exchanges anything; ``finish`` does,
+            in one all-reduce, so that a rank may fail on the way, or have no micro-batch, without the others hanging.
+        others: those of ``accumulate_gradients``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        micro_batches: Sequence[MicroBatch],
+        objective: Objective,
+        rule: LossReduction,
+        *,
+        world_size: int = 1,
+        precision: Precision,
+        exchange: Exchange = "window",
+    ) -> None:
+        check_world(world_size)
+        if needs_whole_window(objective) and rule.kind == "exact" and (len(micro_batches) > 1 or world_size > 1):
+            remedy = "samples meet one another in this loss, so it has no parts; use accumulate_gradients"
+            raise SettingError("objective", type(objective).__name__, remedy)
+        self._trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._widened = precision.widened(self._trainable)
+        self._micro_batches = micro_batches
+        self._objective = objective
+        self._world_size = world_size
+        self._precision = precision
+        self._names = tuple(objective.coefficients)
+        weights = [objective.weights(targets) for _, targets in micro_batches]
+        own = {name: sum(float(weight[name]) for weight in weights) for name in self._names}
+        passes = len(micro_batches)
+        self.totals = sum_over_ranks({**own, PASSES: passes, SQUARED: passes**2}, world_size)
+        all_passes, squared = self.totals.pop(PASSES), self.totals.pop(SQUARED)
+        # Buckets of DistributedDataParallel have the parameters' type, which is not that of the sums; and where ranks
+        # make unequal numbers of passes, or none, one would wait for an exchange that another does not come to.
+        alike = all_passes**2 == world_size * squared
+        on_the_way = alike and exchanges(model) and not self._widened
+        self._exchange = exchange if world_size == 1 or on_the_way else "end"
+        self._model = bare(model) if self._exchange == "end" else model
+        # Averaging over ranks divides by their number, which a window's total weight has counted in already. A tail
+        # divided by N is n / N of all ranks' micro-batches, of which a rank's factors know its own.
+        ranks = 1.0
+        if rule.kind == "exact":
+            ranks = all_passes / passes if rule.tail == "divide_by_n" and passes else world_size
+        self._factors = {
+            name: [
+                objective.coefficients[name] * precision.loss_scale * ranks * factor
+                for factor in rule.factors([weight[name] for weight in weights], total_weight=self.totals[name])
+            ]
+            for name in self._names
+        }
+        first = next(model.parameters(), None)
+        self._device = first.device if first is not None else micro_batches[0][0].device
+        self._silent: Callable[[], AbstractContextManager[None]] | None = None
+        if isinstance(self._model, DistributedDataParallel) and self._exchange == "window":
+            self._silent = self._model.no_sync
+        self._clear()
+        widen(self._widened, precision.accumulators)
+        self._summed = {name: torch.zeros((), dtype=torch.float64, device=self._device) for name in self._names}
+        self.index = 0
+
+    @property
+    def left(self) -> int:
+        """Micro-batches not passed through the model yet."""
+        return len(self._micro_batches) - self.index
+
+    def complete(self, after_micro_batch: Callable[[int], None] | None = None) -> WindowResult:
+        """Make the passes that are left and close the window."""
+        try:
+            while self.left:
+                self.advance()
+                if after_micro_batch is not None:
+                    after_micro_batch(self.index - 1)
+        except BaseException:
+            self.abandon()
+            raise
+        return self.finish()
+
+    def advance(self) -> None:
+        """One forward and backward pass."""
+        # Forward and backward: the reducer is told in the forward pass whether there is anything to exchange.
+        if self._silent is not None and self.left > 1:
+            with self._silent():
+                self._backward(self._forward())
+        else:
+            self._backward(self._forward())
+        self.index += 1
+
+    def advance_if_finite(self, *, gradient: bool) -> bool:
+        """One forward pass, and a backward pass if its loss is finite; False if it was not, or its gradient was not.
+
+        After a gradient that is not finite the sum is empty.
+        """
+        sums = self._forward()
+        good = all(bool(torch.isfinite(total)) for total in sums.values())
+        if good:
+            self._backward(sums)
+            good = not gradient or self._is_finite()
+            if not good:
+                self._clear()
+        self.index += 1
+        return good
+
+    def finish(self) -> WindowResult:
+        """Close the window: the gradient is in ``.grad``, the same on every rank."""
+        try:
+            if self._exchange == "end":
+                average_gradients(self._model, self._world_size)
+            penalties = add_penalties(self._model, self._objective, self._precision.loss_scale)
+        except BaseException:
+            self.abandon()
+            raise
+        narrow(self._widened)
+        summed = {name: total.item() for name, total in self._summed.items()}
+        samples = float(sum(len(inputs) for inputs, _ in self._micro_batches))
+        over_ranks = sum_over_ranks({**summed, SAMPLES: samples}, self._world_size)
+        samples = over_ranks.pop(SAMPLES)
+        return WindowResult(
+            loss=window_loss(over_ranks, self.totals, self._objective.coefficients)
+            + penalty_loss(self._objective, penalties),
+            terms={
+                name: Term(loss=over_ranks[name] / weight if weight else 0.0, weight=weight)
+                for name, weight in self.totals.items()
+            }
+            | {name: Term(loss=value, weight=0.0) for name, value in penalties.items()},
+            samples=round(samples),
+            micro_batches=len(self._micro_batches),
+        )
+
+    def abandon(self) -> None:
+        """Give up: no gradient stays, and the parameters take gradients of their own type again."""
+        self._clear()
+        narrow(self._widened)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The passes made and what they added up to."""
+        named = bare(self._model).named_parameters()
+        gradients = {name: p.grad for name, p in named if p.requires_grad and p.grad is not None}
+        return {
+            "index": self.index,
+            "micro_batches": len(self._micro_batches),
+            "gradients": {name: gradient.clone() for name, gradient in gradients.items()},
+            "sums": {name: total.item() for name, total in self._summed.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state.
+
+        Raises:
+            SettingError: when the window had another number of micro-batches.
+        """
+        present = len(self._micro_batches)
+        if state["micro_batches"] != present:
+            raise SettingError(
+                "accumulation_steps",
+                present,
+                f"the checkpoint was made inside a window of {state['micro_batches']} micro-batches; use as many",
+            )
+        for name, parameter in bare(self._model).named_parameters():
+            if parameter.requires_grad:
+                gradient = state["gradients"].get(name)
+                parameter.grad = None if gradient is None else gradient.to(parameter.device, copy=True)
+        for name, total in state["sums"].items():
+            self._summed[name].fill_(total)
+        self.index = state["index"]
+
+    def _forward(self) -> Mapping[str, Tensor]:
+        inputs, targets = self._micro_batches[self.index]
+        inputs = inputs.to(self._device, non_blocking=True)
+        targets = targets.to(self._device, non_blocking=True)
+        with self._precision.forward(self._device):
+            sums = self._objective.sums(self._model, inputs, targets)
+        for name in self._names:
+            self._summed[name] += sums[name].detach()
+        return sums
+
+    def _backward(self, sums: Mapping[str, Tensor]) -> None:
+        # The backward pass starts from each term's factor: nothing is scaled afterwards, when it could already have
+        # overflowed.
+        factors = [torch.full_like(sums[name], self._factors[name][self.index]) for name in self._names]
+        torch.autograd.backward([sums[name] for name in self._names], factors)
+
+    def _is_finite(self) -> bool:
+        gradients = [parameter.grad for parameter in self._trainable if parameter.grad is not None]
+        # A norm that is finite needs one look; one that is not may be a sum of squares that was too large.
+        return bool(torch.isfinite(torch.nn.utils.get_total_norm(gradients))) or all(
+            bool(torch.isfinite(gradient).all()) for gradient in gradients
+        )
+
+    def _clear(self) -> None:
+        for parameter in self._trainable:
+            parameter.grad = None
