@@ -22,7 +22,14 @@ from starlette.types import Receive, Scope, Send
 LOG: Final = logging.getLogger(__name__)
 # Seconds in which the first page has the cores for itself, as each worker takes one to import torch.
 HEAD_START: Final = 2.5
-PAGES_NEED: Final = ("accum_ui.home", "accum_ui.controls", "accum_ui.live", "accum_ui.loop", "accum_ui.api")
+PAGES_NEED: Final = (
+    "accum_ui.home",
+    "accum_ui.controls",
+    "accum_ui.live",
+    "accum_ui.loop",
+    "accum_ui.api",
+    "accum_ui.loss_scaling",
+)
 
 
 @asynccontextmanager

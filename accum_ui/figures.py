@@ -77,7 +77,7 @@ def split_panel(table: Sequence[Row], splits: Sequence[Split], *, dark: bool) ->
         splits: from ``results.splits`` of the same runs.
         dark: whether the chart stands on a dark surface.
     """
-    figure = _figure(dark)
+    figure = blank_figure(dark)
     groups = by_norm(list(table))
     means: dict[str, Mapping[float, float]] = {}
     for symbol, (norm, sizes) in zip(SYMBOLS * len(groups), groups.items(), strict=False):
@@ -150,7 +150,7 @@ def published_panel(published: Published, *, dark: bool) -> Panel:
         published: with at least one series of at least two points.
         dark: whether the chart stands on a dark surface.
     """
-    figure = _figure(dark)
+    figure = blank_figure(dark)
     lines = {name: dict(sorted(points)) for name, points in published.series.items()}
     for symbol, (name, line) in zip(SYMBOLS * len(lines), lines.items(), strict=False):
         figure.add_scatter(
@@ -175,7 +175,8 @@ def _color(name: str) -> palette.Shade:
     return palette.NORM_COLORS.get(name, palette.REFERENCE)
 
 
-def _figure(dark: bool) -> go.Figure:
+def blank_figure(dark: bool) -> go.Figure:
+    """A figure of the house: transparent, without a legend, axes that do not zoom."""
     text, grid = palette.TEXT.on(dark), palette.GRID.on(dark)
     figure = go.Figure()
     axis = {"gridcolor": grid, "zeroline": False, "linecolor": grid, "title": {"standoff": 8}, "fixedrange": True}

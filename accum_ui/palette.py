@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from accum_core import catalogue
 from accum_core.claims import VerdictWord
+from accum_core.reduction import ReductionKind
 
 
 class Shade(NamedTuple):
@@ -44,6 +45,12 @@ _NORM_SHADES: Final = (
 NORM_COLORS: Final[dict[str, Shade]] = dict(zip(catalogue.entries("norms"), cycle(_NORM_SHADES)))
 """One colour a norm, in the catalogue's order: a new norm's file gets one by being there."""
 
+REDUCTION_COLORS: Final[dict[ReductionKind, Shade]] = {
+    "exact": Shade("#00695C", "#5FD6C0"),
+    "mean_of_means": RUN,
+    "sum_of_means": Shade("#A65D00", "#F5B14C"),
+    "sum": Shade("#0A50A8", "#5CAEF8"),
+}
 VERDICT_COLORS: Final[dict[VerdictWord, Shade]] = {
     "supported": Shade("#00695C", "#5FD6C0"),
     "refuted": Shade("#B01038", "#F0596B"),

@@ -1,0 +1,227 @@
+"""The page on loss scaling without a browser: presets, sources, addresses, what is refused, and what the charts say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_runs import ROOT
+from streamlit.testing.v1 import AppTest
+
+from accum_core.errors import SettingError
+from accum_core.label_sources import TOPICS
+from accum_core.reduction import TAIL_RULES
+from accum_ui import loss_scaling, scaling_words
+from accum_ui import scaling_window as window
+from accum_ui.scaling_window import PRESETS, Choice
+
+CHARTS = 2
+SHORT = PRESETS["Short sequences"]
+
+
+def page(**address: str) -> AppTest:
+    """The page at an address, run once."""
+    test = AppTest.from_file(ROOT / "pages" / "2_Loss_scaling.py", default_timeout=60)
+    for name, value in address.items():
+        test.query_params[name] = value
+    return checked(test.run())
+
+
+def checked(test: AppTest) -> AppTest:
+    assert not test.exception
+    return test
+
+
+def address(test: AppTest) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else value[0] for name, value in test.query_params.items()}
+
+
+def charts(test: AppTest) -> int:
+    return len(test.get("plotly_chart"))
+
+
+def press(test: AppTest, label: str) -> AppTest:
+    (button,) = [button for button in test.button if button.label == label]
+    return checked(button.click().run())
+
+
+def answer(test: AppTest) -> str:
+    return str(test.markdown[0].value)
+
+
+@pytest.fixture(scope="module")
+def opened() -> AppTest:
+    """One page whose presets are pressed one after the other."""
+    return page()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_shows_its_window_and_its_address(opened: AppTest, name: str) -> None:
+    test = press(opened, name)
+    assert not test.error
+    assert window.read(address(test)) == window.used(PRESETS[name])
+    micro_batches, outcomes = loss_scaling.computed(PRESETS[name])
+    assert test.title[0].value.startswith(f"Is the mean of {len(micro_batches)} means the mean of all ")
+    assert charts(test) == CHARTS and len(test.get("download_button")) == CHARTS
+    assert answer(test).startswith("Yes" if outcomes["mean_of_means"].error < 1e-9 else "No")
+    text = "\n".join(element.value for element in test.markdown)
+    assert scaling_words.shares_title(outcomes) in text and scaling_words.errors_title(outcomes) in text
+
+
+def test_the_page_opens_with_short_sequences_and_ends_with_the_worked_example() -> None:
+    test = page()
+    assert test.title[0].value == "Is the mean of 4 means the mean of all 140 pixels?"  # 64 + 64 + 8 + 4
+    assert "a label of micro-batch 4 counts for 8.75, one of micro-batch 1 for 0.547" in answer(test)  # 140/16, 140/256
+    assert [header.value for header in test.header][-1] == "How 4.0 becomes 6.0"
+    assert any("(10 + 6) / 4 = 4.0" in m.value and "(10 + 2) / 2 = 6.0" in m.value for m in test.markdown)
+    assert address(test) == {}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "title"),
+    [
+        ({"w": "1x3"}, "Is one micro-batch divided like a batch of 3 pixels?"),
+        ({"source": "sentences", "topics": "try,pass", "token": "bytes"}, "tokens?"),
+        ({"source": "masks", "ignore": "none", "steps": "2", "micro": "3"}, "2 means the mean of all 24576 pixels?"),
+        ({"source": "numbers", "x": "1; -2.5, 3"}, "Is the mean of 2 means the mean of all 3 labels?"),
+    ],
+)
+def test_an_address_rebuilds_the_page(wanted: dict[str, str], title: str) -> None:
+    test = page(**wanted)
+    assert not test.error and charts(test) == CHARTS
+    assert test.title[0].value.endswith(title)
+    assert address(test) == wanted
+
+
+def test_moving_a_control_moves_the_window_and_the_address() -> None:
+    test = page()
+    checked(test.slider(key="scaling_set_count").set_value(5).run())
+    assert address(test) == {"w": "4x16,4x16,4x2,4x1,4x1"}
+    checked(test.slider(key="scaling_set_valid_4").set_value(16).run())
+    assert address(test) == {"w": "4x16,4x16,4x2,4x1,4x16"}
+    checked(test.number_input(key="scaling_set_full").set_value(7).run())
+    checked(test.button_group(key="scaling_set_tail").set_value("drop").run())
+    assert address(test) == {"w": "4x16,4x16,4x2,4x1,4x16", "full": "7", "tail": "drop"}
+    assert "the tail rule drop leaves it out" in answer(test) and "its 204 pixels are never used" in answer(test)
+    assert charts(test) == 0
+    checked(test.slider(key="scaling_set_count").set_value(8).run())  # N of a full window grows with it
+    assert address(test)["w"].count("x") == 8 and "full" not in address(test)
+    assert charts(test) == CHARTS
+
+
+def test_a_source_keeps_its_settings_while_another_is_shown() -> None:
+    test = page(w="2x5,3x4")
+    checked(test.button_group(key="scaling_set_source").set_value("numbers").run())
+    assert address(test) == {"source": "numbers"}
+    checked(test.button_group(key="scaling_set_source").set_value("counts").run())
+    assert address(test) == {"w": "2x5,3x4"}
+
+
+def test_a_micro_batch_without_a_valid_label_is_explained() -> None:
+    test = page(w="4x16,4x0")
+    assert "Micro-batch 2 holds no valid label" in test.info[0].value and "nan" in test.info[0].value
+    empty = page(w="4x0,2x0")
+    assert "no update, no step of the schedule" in answer(empty) and charts(empty) == 0 and not empty.info
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "way_out"),
+    [
+        ("source", "pictures", "use one of counts, sentences, masks, numbers"),
+        ("w", "", "4x16,1x8"),
+        ("w", "4", "4x16,1x8"),
+        ("w", "0x4", "1 to 16 samples"),
+        ("w", "4x17", "0 to 16 valid labels"),
+        ("w", "4x-1", "0 to 16 valid labels"),
+        ("w", "4x" + "9" * 5000, "0 to 16 valid labels"),
+        ("w", ",".join(["1x1"] * 17), "1 to 16 micro-batches"),
+        ("topics", "pass,spam", "use each at most once of pass, break"),
+        ("topics", "pass,pass", "use each at most once of"),
+        ("topics", "", "use each at most once of"),
+        ("sentences", "0", "from 1 to 8"),
+        ("token", "letters", "use one of words, bytes"),
+        ("first", "793", "from 0 to 792"),
+        ("first", "٣", "from 0 to 792"),
+        ("steps", "17", "from 1 to 16"),
+        ("micro", "5", "from 1 to 4"),
+        ("ignore", "6", "from 0 to 5"),
+        ("ignore", "0,0", "or none"),
+        ("x", "ten", "such as 10; 2, 2, 2"),
+        ("x", "nan", "such as 10; 2, 2, 2"),
+        ("x", "1e7", "none beyond a million"),
+        ("x", "1," * 65, "at most 64 numbers"),
+        ("weigh", "labels", "use one of classes"),
+        ("tail", "keep", "use one of rescale, drop, divide_by_n"),
+        ("full", "3", "the window holds 4 micro-batches; use 4 to 64"),
+        ("full", "65", "from 1 to 64"),
+        ("full", "1.5", "from 1 to 64"),
+    ],
+)
+def test_what_cannot_be_in_an_address_is_refused(name: str, value: str, way_out: str) -> None:
+    with pytest.raises(SettingError) as refusal:
+        window.read({name: value})
+    assert refusal.value.field == name and way_out in str(refusal.value) and "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 300
+
+
+def test_a_refusal_is_one_sentence_on_a_page_that_still_works() -> None:
+    test = page(w="![](https://x.invalid/y.png)")
+    (error,) = test.error
+    assert error.value.startswith("w = ") and "![]" not in error.value
+    assert address(test) == {"w": "![](https://x.invalid/y.png)"} and charts(test) == CHARTS
+    assert address(press(test, "Sentences")) == {"source": "sentences"} and not test.error
+
+
+def test_numbers_that_cannot_be_read_leave_the_last_ones() -> None:
+    test = page(source="numbers")
+    checked(test.text_input(key="scaling_set_numbers").set_value("10; two").run())
+    assert "'10; two'" in test.error[0].value and test.title[0].value.endswith("all 4 labels?")
+    checked(test.text_input(key="scaling_set_numbers").set_value("1; 1; 4").run())
+    assert not test.error and answer(test).startswith("Yes, here: every micro-batch weighs the same")
+
+
+def test_no_entry_at_all_is_refused() -> None:
+    test = page(source="sentences", topics="pass")
+    checked(test.button_group(key="scaling_set_topics").set_value([]).run())
+    assert "choose at least one of pass" in test.error[0].value
+
+
+counts = st.lists(st.tuples(st.integers(1, 16), st.integers(0, 16)), min_size=1, max_size=16).map(tuple)
+floats = st.floats(-1e6, 1e6)
+choices = st.builds(
+    Choice,
+    source=st.sampled_from(list(window.SOURCES)),
+    counts=counts,
+    topics=st.lists(st.sampled_from(TOPICS), min_size=1, unique=True).map(tuple),
+    sentences=st.integers(1, 8),
+    token=st.sampled_from(window.TOKENS),
+    first=st.integers(0, 792),
+    steps=st.integers(1, 16),
+    micro=st.integers(1, 4),
+    ignore=st.sets(st.integers(0, 5)).map(lambda classes: tuple(sorted(classes))),
+    numbers=st.lists(st.lists(floats, max_size=9).map(tuple), min_size=1, max_size=16).map(tuple),
+    class_weights=st.booleans(),
+    tail=st.sampled_from(TAIL_RULES),
+    full=st.none() | st.integers(16, 64),
+).map(window.settled)
+
+
+@settings(max_examples=200, deadline=None)
+@given(choices)
+def test_any_choice_comes_back_from_its_address(choice: Choice) -> None:
+    assert window.read(window.address(choice)) == window.used(choice)
+
+
+def test_a_preset_left_at_one_point_is_no_preset() -> None:
+    test = page()
+    assert {b.label for b in test.button if b.proto.type == "primary"} == {"Short sequences"}
+    checked(test.slider(key="scaling_set_samples_0").set_value(3).run())
+    assert not [b.label for b in test.button if b.proto.type == "primary"]
+    assert replace(SHORT, counts=((3, 16), *SHORT.counts[1:])) == window.read(address(test))
+
+
+def test_a_gradient_of_zero_draws_no_chart_of_errors() -> None:
+    test = page(source="numbers", x="1; -0.5, -0.5")
+    assert charts(test) == 1 and any("gradient is zero" in m.value for m in test.markdown)
