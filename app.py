@@ -29,6 +29,7 @@ PAGES_NEED: Final = (
     "accum_ui.loop",
     "accum_ui.api",
     "accum_ui.loss_scaling",
+    "accum_ui.pitfalls",
 )
 
 

@@ -14,6 +14,7 @@ Reading order:
 9. ``run_config``, ``engine.training``   the generator that steps, records and takes live changes
 10. ``records``, ``statistics``, ``claims``, ``experiment``   what a run leaves and what follows from it
 11. ``runs``        the store, the queue and the workers
+12. ``pitfalls``    loops that go wrong beside loops that do not, as cards that can be run
 
 Only ``engine`` imports torch.
 """
