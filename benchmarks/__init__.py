@@ -15,18 +15,18 @@ class Result:
     Attributes:
         name: what was measured.
         value: the number; for ratios the median over interleaved repetitions.
-        bar: what it must not exceed.
-        unit: "x", "%", "s" or "ms".
+        bar: what it must not exceed; None for a number that is only told.
+        unit: "x", "%", "s", "ms" or "runs".
         detail: how it was taken, in a clause.
     """
 
     name: str
     value: float
-    bar: float
+    bar: float | None
     unit: str
     detail: str
 
     @property
     def holds(self) -> bool:
         """Whether the value keeps to its bar."""
-        return self.value <= self.bar
+        return self.bar is None or self.value <= self.bar

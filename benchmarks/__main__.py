@@ -33,13 +33,17 @@ def main(names: list[str]) -> int:
 
 
 def _number(result: Result) -> str:
-    return f"{result.value:.3g} {result.unit} (bar {result.bar:g} {result.unit})"
+    return f"{result.value:.3g} {result.unit} ({_bar(result)})"
+
+
+def _bar(result: Result) -> str:
+    return "no bar" if result.bar is None else f"bar {result.bar:g} {result.unit}"
 
 
 def _report(results: list[Result]) -> str:
     environment = describe(torch.device("cpu"))
     rows = [
-        f"| {result.name} | {result.value:.3g} {result.unit} | {result.bar:g} {result.unit} "
+        f"| {result.name} | {result.value:.3g} {result.unit} | {_bar(result).removeprefix('bar ')} "
         f"| {'yes' if result.holds else '**no**'} | {result.detail} |"
         for result in results
     ]
