@@ -48,7 +48,7 @@ def windows():
 
 for update, (images, labels) in zip(range(1, UPDATES + 1), windows()):
     for group in optimizer.param_groups:  # the schedule counts updates, not micro-batches
-        group["lr"] = LR * $warmup_factor * (1 - (update - 1) / UPDATES) ** 0.9
+        group["lr"] = LR * ($warmup_factor * ((UPDATES - update + 1) / UPDATES) ** 0.9)
     torch.manual_seed(SEED * 1_000_003 + update)  # for layers that draw random numbers
     pixels, summed = labels.numel(), 0.0  # every pixel has a label here; where some have none, count the others
     micro_batches = list(zip(images.to(torch.$precision).split(MICRO), labels.split(MICRO)))

@@ -41,11 +41,12 @@ def accumulate_gradients(
 
     Args:
         model: called as ``model(inputs)`` by the objective, in the mode that it is in.
-        micro_batches: ``(inputs [M, ...], targets [M, ...])`` each; moved to the model's device one at a time.
+        micro_batches: ``(inputs [M, ...], targets [M, ...])`` each; moved to the model's device one at a time. Of
+            ranks that share the window each may have another number, or none.
         objective: sums and weights of the loss.
         reduction: what divides what; a ``LossReduction`` also carries the tail's rule.
-        world_size: ranks that share the window, each passing its own micro-batches; needs torch.distributed and
-            a model whose gradients are averaged over the ranks (DistributedDataParallel), once a window.
+        world_size: ranks that share the window, each passing its own micro-batches; needs torch.distributed. The
+            gradients are averaged by DistributedDataParallel or ``fully_shard`` around the model, or else at the end.
         precision: number types; as the model has them by default, and sums of low precision in float32.
         non_finite: what to do with a micro-batch whose loss or gradient is infinite or not a number:
             ``keep`` lets it through to the result, ``skip_micro_batch`` leaves it out of the sum and of the weight.

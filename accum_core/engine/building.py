@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from accum_core.batching import BatchPlan
 from accum_core.engine import schedules
 from accum_core.engine.averaging import WeightAverage
 from accum_core.engine.normalization import convert_norms, norm_kinds
@@ -58,10 +59,14 @@ def precision(config: RunConfig, loss_scale: float) -> Precision:
     return Precision(TYPES[config.precision][1], accumulators, loss_scale)
 
 
-def normalised(model: nn.Module, config: RunConfig) -> nn.Module:
-    """The model with the configuration's norm, changed in place."""
+def normalised(model: nn.Module, config: RunConfig, plan: BatchPlan) -> nn.Module:
+    """The model with the configuration's norm, changed in place.
+
+    Args:
+        plan: the present split; what it decides, such as N on one rank, is asked of it and not of the configuration.
+    """
     fields: dict[str, str] = getattr(norm_kinds()[config.norm], "OPTIONS", {})
-    options = {option: getattr(config, field) for option, field in fields.items()}
+    options = {option: getattr(plan if hasattr(plan, field) else config, field) for option, field in fields.items()}
     return convert_norms(model, config.norm, **options)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from accum_core import catalogue
 from accum_core.engine.accumulate import MicroBatch
 from accum_core.engine.objectives import Objective
+from accum_core.engine.tolerant import is_out_of_memory
+from accum_core.records import Incident
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +65,26 @@ def load_instruments() -> dict[str, Instrument]:
     found: dict[str, Instrument] = {}
     for name in catalogue.entries("instruments"):
         found[name] = importlib.import_module(f"accum_core.engine.instruments.{name}").create()
+    return found
+
+
+def measure_all(
+    instruments: Mapping[str, Instrument], window: Window, incidents: list[Incident]
+) -> dict[str, dict[str, Any]]:
+    """The fields of each instrument that fits into the memory.
+
+    Some pass the full batch at once, which a run with a small memory accumulates to avoid: it goes on without them.
+
+    Args:
+        incidents: what did not fit is added here.
+    """
+    found = {}
+    for name, instrument in instruments.items():
+        try:
+            found[name] = instrument.measure(window)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            text = f"the memory was too small for the instrument {name}: nothing was measured"
+            incidents.append(Incident(kind="out_of_memory", text=text))
     return found

@@ -47,7 +47,7 @@ class Passes:
 
     def __init__(self, model: nn.Module, objective: Objective) -> None:
         self.rank, self.world_size = present_ranks()
-        # Buffers are each rank's own: broadcasting them would be an exchange in every forward pass.
+        # Buffers are each rank's own: sending them round would be an exchange in every forward pass.
         self._model = DistributedDataParallel(model, forward_sync_buffers=False) if self.world_size > 1 else model
         self._objective = objective
         self.left: dict[str, Any] | None = None

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
@@ -17,9 +22,26 @@ def bare(model: nn.Module) -> nn.Module:
     return module
 
 
-def exchanges(model: nn.Module) -> bool:
-    """Whether a model's own backward passes exchange gradients: DistributedDataParallel's and sharded models' do."""
-    return hasattr(model, "no_sync") or hasattr(model, "set_requires_gradient_sync")
+def is_sharded(model: nn.Module) -> bool:
+    """Whether each rank holds a part of every parameter (torch's ``fully_shard``)."""
+    return hasattr(model, "set_requires_gradient_sync")
+
+
+def silence(model: nn.Module) -> Callable[[], AbstractContextManager[None]] | None:
+    """A context in which a model's own passes exchange no gradients; None for a model whose passes never do."""
+    if isinstance(model, DistributedDataParallel):
+        silent: Callable[[], AbstractContextManager[None]] = model.no_sync
+        return silent
+    return partial(_silence_of_shards, model) if is_sharded(model) else None
+
+
+@contextmanager
+def _silence_of_shards(model: Any) -> Iterator[None]:
+    model.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        model.set_requires_gradient_sync(True)
 
 
 def present_ranks() -> tuple[int, int]:

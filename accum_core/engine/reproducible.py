@@ -11,6 +11,9 @@ import torch
 
 from accum_core.engine.snapshot import random_states, set_random_states
 
+# 2^32 over the golden ratio: torch on the CPU and NumPy see 32 bits of a seed, over which its multiples lie evenly.
+RANK = 2_654_435_769
+
 
 @contextmanager
 def reproducible(seed: int, update: int, device: torch.device, rank: int = 0) -> Iterator[None]:
@@ -23,10 +26,10 @@ def reproducible(seed: int, update: int, device: torch.device, rank: int = 0) ->
     exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
     with exact:
         try:
-            own = (seed * 1_000_003 + update) + rank * 2**40
+            own = seed * 1_000_003 + update + rank * RANK
             torch.manual_seed(own)
             random.seed(own)
-            np.random.seed([own % 2**32, own // 2**32])  # 32 bits a number; the rank stands in the second
+            np.random.seed(own % 2**32)
             yield
         finally:
             set_random_states(before)

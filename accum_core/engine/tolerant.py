@@ -27,6 +27,7 @@ from accum_core.reduction import LossReduction
 TOO_SMALL = (
     "can't allocate memory: you tried to allocate",
     "not enough memory: you tried to allocate",
+    "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
 )

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from accum_core.engine.objectives import Objective, needs_whole_window, window_loss
 from accum_core.engine.objectives.penalty import add_penalties, penalty_loss
 from accum_core.engine.precision import Precision, narrow, widen
-from accum_core.engine.ranks import average_gradients, bare, check_world, exchanges, sum_over_ranks
+from accum_core.engine.ranks import average_gradients, bare, check_world, is_sharded, silence, sum_over_ranks
 from accum_core.errors import SettingError
 from accum_core.records import Term
 from accum_core.reduction import LossReduction
@@ -91,8 +89,12 @@ class Accumulation:
         # Buckets of DistributedDataParallel have the parameters' type, which is not that of the sums; and where ranks
         # make unequal numbers of passes, or none, one would wait for an exchange that another does not come to.
         alike = all_passes**2 == world_size * squared
-        on_the_way = alike and exchanges(model) and not self._widened
+        silent = silence(model)
+        on_the_way = alike and silent is not None and not self._widened
         self._exchange = exchange if world_size == 1 or on_the_way else "end"
+        if self._exchange == "end" and world_size > 1 and is_sharded(model):
+            remedy = "its ranks exchange in every pass: give each as many micro-batches, skip none, keep 32 bits"
+            raise SettingError("model", type(model).__name__, f"is sharded, and {remedy}")
         self._model = bare(model) if self._exchange == "end" else model
         # Averaging over ranks divides by their number, which a window's total weight has counted in already. A tail
         # divided by N is n / N of all ranks' micro-batches, of which a rank's factors know its own.
@@ -108,9 +110,7 @@ class Accumulation:
         }
         first = next(model.parameters(), None)
         self._device = first.device if first is not None else micro_batches[0][0].device
-        self._silent: Callable[[], AbstractContextManager[None]] | None = None
-        if isinstance(self._model, DistributedDataParallel) and self._exchange == "window":
-            self._silent = self._model.no_sync
+        self._silent = silent if self._exchange == "window" else None
         self._clear()
         widen(self._widened, precision.accumulators)
         self._summed = {name: torch.zeros((), dtype=torch.float64, device=self._device) for name in self._names}
@@ -234,8 +234,10 @@ class Accumulation:
     def _backward(self, sums: Mapping[str, Tensor]) -> None:
         # The backward pass starts from each term's factor: nothing is scaled afterwards, when it could already have
         # overflowed.
-        factors = [torch.full_like(sums[name], self._factors[name][self.index]) for name in self._names]
-        torch.autograd.backward([sums[name] for name in self._names], factors)
+        # A term without a valid label may be a plain zero, which has no graph.
+        names = [name for name in self._names if sums[name].requires_grad]
+        factors = [torch.full_like(sums[name], self._factors[name][self.index]) for name in names]
+        torch.autograd.backward([sums[name] for name in names], factors)
 
     def _is_finite(self) -> bool:
         gradients = [parameter.grad for parameter in self._trainable if parameter.grad is not None]

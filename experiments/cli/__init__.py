@@ -2,7 +2,7 @@
 
 Standard output holds results; progress and refusals go to standard error. A bad value, click's own refusals
 included, is one sentence and exit code 2; what fails later (the store, a loss that is not finite) is one sentence and
-exit code 1; Ctrl-C is one sentence and exit code 130.
+exit code 1; Ctrl-C is one sentence and exit code 130. Under torchrun the sentence is said once, by one of the ranks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import click
 from click.exceptions import NoSuchCommand, NoSuchOption
 
 from accum_core.errors import SHOWN, LabError, SettingError
+from experiments.cli import ranks
 from experiments.cli.listing import list_command
 from experiments.cli.run import run_command
 from experiments.cli.train import train_command
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _end(code: int, sentence: str) -> int:
-    click.echo(sentence, err=True)
+    ranks.end(sentence)
     return code
 
 

@@ -10,6 +10,7 @@ import click
 from pydantic import ConfigDict, TypeAdapter
 
 from accum_core.errors import LabError, SettingError
+from experiments.cli import ranks
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 STRICT = TypeAdapter[Any](Any, config=ConfigDict(ser_json_inf_nan="null"))
@@ -44,8 +45,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def _writable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    if path is None:
-        return None
+    if path is None or ranks.rank() != 0:
+        return path
     existed = path.exists()
     try:
         path.open("ab").close()
