@@ -5,6 +5,9 @@ effective batch size = micro-batch size x accumulation steps x world size.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from accum_core.errors import SettingError
@@ -54,14 +57,12 @@ class BatchPlan:
         if effective % world:
             raise SettingError("effective_batch_size", effective, f"does not divide among {world} ranks")
         if effective % per_pass and not self.allow_tail:
-            share = effective // world
-            divisors = [size for size in range(1, share + 1) if share % size == 0]
             raise SettingError(
                 "micro_batch_size",
                 micro,
                 f"does not divide the effective batch of {effective}"
                 + (f" over {world} ranks" if world > 1 else "")
-                + f"; use one of {', '.join(map(str, divisors))}",
+                + f"; use one of {', '.join(map(str, near(micro, divisors(effective // world))))}",
             )
 
     @property
@@ -103,7 +104,7 @@ class BatchPlan:
     def smaller(self) -> BatchPlan | None:
         """The same effective batch with at most half the micro-batch and so at least twice N; None below 1."""
         share = self.samples_per_rank
-        fitting = [size for size in range(1, self.micro_batch_size // 2 + 1) if share % size == 0]
+        fitting = [size for size in divisors(share) if size <= self.micro_batch_size // 2]
         return replace(self, micro_batch_size=fitting[-1]) if fitting else None
 
     def windows(self, num_samples: int, *, drop_tail: bool = False) -> tuple[range, ...]:
@@ -116,3 +117,16 @@ class BatchPlan:
         size = self.effective_batch_size
         end = num_samples - num_samples % size if drop_tail else num_samples
         return tuple(range(start, min(start + size, end)) for start in range(0, end, size))
+
+
+def divisors(number: int) -> list[int]:
+    """Every divisor of a number of at least 1, rising."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return small + [number // n for n in reversed(small) if n * n != number]
+
+
+def near(asked: int, possible: Sequence[int], most: int = 16) -> Sequence[int]:
+    """Of rising numbers those next to the one asked for, as many as a sentence holds."""
+    place = bisect_left(possible, asked)
+    start = max(0, min(place - most // 2, len(possible) - most))
+    return possible[start : start + most]

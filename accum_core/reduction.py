@@ -14,7 +14,8 @@ sum             1                           reduction="sum" and no division at a
 ==============  ==========================  ===============================================================
 
 The tail, a last window of n < N micro-batches, has its own rule: ``rescale`` divides by what the tail holds,
-``divide_by_n`` divides as if it were full (each factor times n / N), ``drop`` leaves it out.
+``divide_by_n`` divides as if it were full (each factor times n / N), ``drop`` leaves it out: ``engine.windows`` does,
+and a window that comes all the same is divided as with ``rescale``.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class LossReduction:
             raise SettingError("tail", self.tail, f"use one of {', '.join(TAIL_RULES)}")
         if self.tail == "divide_by_n" and self.accumulation_steps is None:
             raise SettingError("accumulation_steps", None, "the tail rule divide_by_n needs the N of a full window")
-        if self.accumulation_steps is not None and self.accumulation_steps < 1:
-            raise SettingError("accumulation_steps", self.accumulation_steps, "must be at least 1")
+        steps = self.accumulation_steps
+        if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
+            raise SettingError("accumulation_steps", steps, "must be a whole number of at least 1")
 
     def factors(self, weights: Sequence[float], *, total_weight: float | None = None) -> tuple[float, ...]:
         """The factor on each micro-batch's summed loss, for one term of one window.
@@ -70,7 +72,7 @@ class LossReduction:
             of 0 every factor is 0.
 
         Raises:
-            SettingError: for a negative weight.
+            SettingError: for a negative weight, or, with ``divide_by_n``, more micro-batches than N.
         """
         for weight in weights:
             if not weight >= 0:
@@ -87,5 +89,8 @@ class LossReduction:
             raw = [1.0 if weight else 0.0 for weight in weights]
         divides = self.kind in ("exact", "mean_of_means")
         if divides and self.tail == "divide_by_n" and self.accumulation_steps is not None:
+            if count > self.accumulation_steps:
+                remedy = f"a window of {count} micro-batches is more than full; give the N of a full window"
+                raise SettingError("accumulation_steps", self.accumulation_steps, remedy)
             raw = [factor * count / self.accumulation_steps for factor in raw]
         return tuple(raw)

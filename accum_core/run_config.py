@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from accum_core import catalogue, scaling
-from accum_core.batching import BatchPlan
+from accum_core.batching import BatchPlan, divisors, near
 from accum_core.errors import SettingError
 from accum_core.reduction import ReductionKind, TailRule
 from accum_core.schedule import Schedule, ScheduleKind
@@ -19,6 +19,8 @@ ScalingRule = Literal["none", "linear", "square_root", "half_life"]
 Precision = Literal["float32", "float64", "bfloat16_autocast", "float16_autocast", "bfloat16"]
 NonFinitePolicy = Literal["stop", "skip_micro_batch", "skip_window"]
 LiveField = Literal["accumulation_steps", "norm", "learning_rate"]
+LARGEST_BATCH = 65536
+LARGEST_RATE = 100.0
 
 
 class Record(BaseModel):
@@ -56,12 +58,12 @@ class RunConfig(Record):
     model: str = "deeplab"
     norm: str = "batch"
     norm_groups: int = Field(8, ge=1, le=4096)
-    effective_batch_size: int = Field(32, ge=1, le=65536)
+    effective_batch_size: int = Field(32, ge=1, le=LARGEST_BATCH)
     micro_batch_size: int = Field(2, ge=1, le=65536)
     reduction: ReductionKind = "exact"
     tail: TailRule = "drop"
     updates: int = Field(150, ge=1, le=1_000_000)
-    learning_rate: float = Field(0.03, gt=0, le=100, allow_inf_nan=False)
+    learning_rate: float = Field(0.03, gt=0, le=LARGEST_RATE, allow_inf_nan=False)
     warmup_updates: int = Field(20, ge=0, le=1_000_000)
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0, le=1)
@@ -73,7 +75,7 @@ class RunConfig(Record):
     beta2: float = Field(0.999, ge=0, lt=1)
     schedule: ScheduleKind = "poly"
     milestones: tuple[int, ...] = ()
-    decay_factor: float = Field(0.1, gt=0, lt=1)
+    decay_factor: float = Field(0.1, ge=0.001, lt=1)
     decay: Literal["rate", "batch"] = "rate"
     scaling: ScalingRule = "none"
     base_batch_size: int = Field(32, ge=1, le=65536)
@@ -119,9 +121,28 @@ class RunConfig(Record):
         _ = self.shape
         if self.decay == "batch" and (self.schedule != "step" or abs(self._growth * self.decay_factor - 1) > 1e-9):
             raise SettingError("decay", self.decay, "needs schedule = step, and a decay_factor of 1/2, 1/3, 1/4, ...")
+        if self.milestones and self.milestones[-1] >= self.updates:
+            raise SettingError("milestones", self.milestones, f"must be smaller than updates = {self.updates}")
+        if self.exchange_every_micro_batch and (self.shrink_on_out_of_memory or self.non_finite == "skip_micro_batch"):
+            remedy = "cannot be with shrink_on_out_of_memory or skip_micro_batch, whose ranks decide at a window's end"
+            raise SettingError("exchange_every_micro_batch", True, remedy)
+        self._check_scaling()
+        _ = self.plan
+        if (largest := self.plan_at(self.updates).effective_batch_size) > LARGEST_BATCH:
+            remedy = f"grows the effective batch to {largest}; use fewer milestones or a decay_factor nearer to 1"
+            raise SettingError("decay", self.decay, remedy)
+
+    def _check_scaling(self) -> None:
         if self.scaling == "half_life" and self.optimizer != "adamw":
             raise SettingError("scaling", self.scaling, "is a rule for adamw's beta2; use linear or square_root")
-        _ = self.plan
+        if self.scaling == "half_life" and not (self.beta2 > 0 and self.scaled_beta2 < 1):
+            remedy = (
+                f"has no equal half-life at an effective batch of {self.effective_batch_size}; use one between 0 and 1"
+            )
+            raise SettingError("beta2", self.beta2, remedy)
+        if self.peak_learning_rate > LARGEST_RATE:
+            remedy = f"becomes {self.peak_learning_rate:g} by the rule {self.scaling}; use a smaller one"
+            raise SettingError("learning_rate", self.learning_rate, remedy)
 
     @property
     def plan(self) -> BatchPlan:
@@ -195,12 +216,13 @@ class RunConfig(Record):
         settings = self.model_dump()
         if field == "accumulation_steps":
             if not isinstance(value, int) or isinstance(value, bool) or value < 1 or self.effective_batch_size % value:
-                divisors = [n for n in range(1, self.effective_batch_size + 1) if self.effective_batch_size % n == 0]
+                asked = value if isinstance(value, int) else 1
+                possible = near(asked, divisors(self.effective_batch_size))
                 raise SettingError(
                     field,
                     value,
                     f"does not divide the effective batch of {self.effective_batch_size}; "
-                    f"use one of {', '.join(map(str, divisors))}",
+                    f"use one of {', '.join(map(str, possible))}",
                 )
             settings["micro_batch_size"] = self.effective_batch_size // value
         elif field in ("norm", "learning_rate"):

@@ -83,7 +83,8 @@ class Schedule:
     def share(self, update: int) -> float:
         """Share of the base rate that an update (counted from 1) uses.
 
-        The update after the last one would have exactly ``minimum`` (a step schedule: what its milestones leave).
+        The update after the last one would have exactly ``minimum`` (a step schedule: what its milestones leave; a
+        constant one: the base rate).
         """
         return self(update - 1)
 

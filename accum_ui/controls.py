@@ -7,6 +7,7 @@ from typing import Final, Literal
 import streamlit as st
 
 from accum_core import catalogue
+from accum_core.batching import divisors
 from accum_core.provenance import code_version
 from accum_core.records import LiveField, Message
 from accum_core.reduction import REDUCTION_KINDS
@@ -42,7 +43,7 @@ def _split_and_norm(store: Store, shown: Shown) -> None:
     )
     steps.select_slider(
         "Accumulation steps N × micro-batch",
-        settings.divisors(effective),
+        divisors(effective),
         key=key("accumulation_steps"),
         format_func=lambda n: f"{n} × {effective // n}",
         disabled=effective == 1,

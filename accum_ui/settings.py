@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from accum_core.batching import divisors
 from accum_core.errors import SettingError
 from accum_core.records import RunConfig
 
@@ -74,12 +75,6 @@ def address(config: RunConfig, base: RunConfig, run_id: str | None) -> dict[str,
         if getattr(config, field) != getattr(base, field)
     }
     return found | ({RUN: run_id} if run_id else {})
-
-
-def divisors(effective: int) -> list[int]:
-    """Every N that cuts an effective batch into equal micro-batches, rising."""
-    small = [n for n in range(1, int(effective**0.5) + 1) if effective % n == 0]
-    return small + [effective // n for n in reversed(small) if n * n != effective]
 
 
 def nearest_steps(effective: int, micro: int) -> int:

@@ -160,7 +160,6 @@ def test_r48_another_code_version_is_refused_with_both(use: Use, monkeypatch: py
         {"measure_every": 1},
         {"micro_batch_size": 8},
         {"non_finite": "skip_micro_batch"},
-        {"non_finite": "skip_window"},
         {"shrink_on_out_of_memory": True},
     ],
 )

@@ -91,7 +91,7 @@ def test_p29_a_second_unscaling_raises():
         assert float(model.weight.grad) == 8.0
         with pytest.raises(RuntimeError, match="already been called"):
             updater.step(window, lambda: updater.scaler.unscale_(updater.optimizer))
-        updater.scaler.update()
+        assert model.weight.grad is None  # and the scaler is ready for the next window
 
 
 class Held:
@@ -142,19 +142,23 @@ def test_an_overflow_anywhere_in_the_window_skips_the_update(place: int):
     assert held.state() == fresh.state()
 
 
-def test_a_scale_that_has_fallen_to_nothing_makes_no_update_either():
-    """Half the smallest number is 0, and half of that is 0 again: a skipped step all the same."""
+@pytest.mark.parametrize("scale", [2.0**-149, 0.5, 1.0])
+def test_what_overflows_without_a_scale_is_no_overflow_of_the_scale(scale: float):
+    """At a scale of 1 or less a smaller one helps nothing: the policy for what is not finite decides."""
     torch.manual_seed(0)
     model = Explosive()
-    updater = sgd(model, scaler=scaler(2.0**-149))
+    updater = sgd(model, scaler=scaler(scale), non_finite="skip_window")
     before = [parameter.detach().clone() for parameter in model.parameters()]
     ((inputs, labels),) = spoiled(samples(1), {0}, EXPLODES)
     for _ in range(3):
         update = updater.update([(inputs.float(), labels)], CrossEntropy())
         assert not update.made
-        assert [incident.kind for incident in update.incidents] == ["overflow"]
+        assert [incident.kind for incident in update.incidents] == ["non_finite"]
     assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
     assert updater.skipped == 3
+    updater.non_finite = "stop"
+    with pytest.raises(NonFiniteLossError, match="gradient norm = nan"):
+        updater.update([(inputs.float(), labels)], CrossEntropy())
 
 
 def test_a_scaler_that_is_switched_off_guards_nothing():

@@ -5,7 +5,9 @@ window, ``training`` the generator on top of them. Norms, instruments, workloads
 folder of that name.
 """
 
+from accum_core.engine import schedules
 from accum_core.engine.accumulate import WindowResult, accumulate_gradients
+from accum_core.engine.averaging import WeightAverage
 from accum_core.engine.controls import Controls, QueueControls
 from accum_core.engine.normalization import check_norms, convert_norms
 from accum_core.engine.objectives import Contrastive, CrossEntropy, Objective, Penalized
@@ -15,6 +17,8 @@ from accum_core.engine.reference import Gradient, GradientError, gradient_error,
 from accum_core.engine.training import Training, train
 from accum_core.engine.update import Update, Updater
 from accum_core.engine.windows import windows
+from accum_core.errors import SettingError
+from accum_core.reduction import LossReduction
 
 __all__ = [
     "Contrastive",
@@ -22,13 +26,16 @@ __all__ = [
     "CrossEntropy",
     "Gradient",
     "GradientError",
+    "LossReduction",
     "Objective",
     "Penalized",
     "Precision",
     "QueueControls",
+    "SettingError",
     "Training",
     "Update",
     "Updater",
+    "WeightAverage",
     "WindowResult",
     "accumulate_gradients",
     "check_norms",
@@ -36,6 +43,7 @@ __all__ = [
     "convert_norms",
     "gradient_error",
     "reference_gradient",
+    "schedules",
     "train",
     "windows",
 ]

@@ -59,6 +59,14 @@ def accumulate_gradients(
     """
     rule = reduction if isinstance(reduction, LossReduction) else LossReduction(reduction)
     precision = precision or Precision()
+    if non_finite not in ("keep", "skip_micro_batch"):
+        raise SettingError("non_finite", non_finite, "use keep or skip_micro_batch; an Updater skips whole windows")
+    if not isinstance(micro_batches, Sequence):
+        remedy = "has no length; cut it into windows first, or make a list of one window's micro-batches"
+        raise SettingError("micro_batches", type(micro_batches).__name__, remedy)
+    if not hasattr(objective, "sums"):
+        remedy = "is no objective: it gives neither sums nor weights; use CrossEntropy, or write an Objective"
+        raise SettingError("objective", getattr(objective, "__name__", type(objective).__name__), remedy)
     if not micro_batches and world_size == 1:
         raise SettingError("micro_batches", [], "a window holds at least one micro-batch")
     if needs_whole_window(objective) and rule.kind == "exact":

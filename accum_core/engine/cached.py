@@ -23,7 +23,8 @@ from accum_core.errors import SettingError
 from accum_core.records import Term
 from accum_core.reduction import LossReduction
 
-# Rounding that differs between two passes is far below this, the mask of a dropout of 1 % above it.
+# Rounding that differs between two passes is far below this; another mask of a dropout of 1 % on the representations
+# themselves is above it.
 REPEATED = 0.05
 
 
@@ -76,16 +77,18 @@ def accumulate_cached(
     }
 
     start, starts, kept = Snapshot(model), [], []
-    with torch.no_grad():
-        for inputs, _ in micro_batches:
-            starts.append(random_states())
-            with precision.forward(device):
-                kept.append(objective.represent(model, inputs.to(device, non_blocking=True)))
-    summed, gradients = _loss(objective, kept, micro_batches, factors, precision.forward(device))
-    end = random_states()
-
-    start.restore(model)
     _clear(model)
+    try:
+        with torch.no_grad():
+            for inputs, _ in micro_batches:
+                starts.append(random_states())
+                with precision.forward(device):
+                    kept.append(objective.represent(model, inputs.to(device, non_blocking=True)))
+        summed, gradients = _loss(objective, kept, micro_batches, factors, precision.forward(device))
+        end = random_states()
+    finally:
+        start.restore(model)
+
     wide = precision.widened(model.parameters())
     widen(wide, precision.accumulators)
     off = torch.zeros((), device=device)
@@ -95,7 +98,9 @@ def accumulate_cached(
             with precision.forward(device), torch.enable_grad():
                 again = objective.represent(model, inputs.to(device, non_blocking=True))
             again.backward(gradients[index])
-            off = torch.maximum(off, (again.detach() - kept[index]).norm() / kept[index].norm())
+            apart, size = (again.detach() - kept[index]).norm(), kept[index].norm()
+            # What is zero or not a number cannot be judged so; it is left to the loss.
+            off = torch.maximum(off, torch.where(size.isfinite() & (size > 0), apart / size, 0.0))
             if after_micro_batch is not None:
                 after_micro_batch(index)
         if off > REPEATED:

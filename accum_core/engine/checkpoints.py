@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from accum_core.errors import SettingError, StoreError
 from accum_core.provenance import code_version
 from accum_core.records import RunConfig
+
+WHOLE: Final = {"asked", "config", "code_version", "model", "updater", "place", "window", "seconds", "split_is_new"}
+"""What a training's state holds."""
 
 
 def save(state: dict[str, Any], path: Path) -> None:
@@ -56,8 +59,10 @@ def check(state: dict[str, Any], asked: RunConfig) -> None:
         asked: the configuration of the training that is to go on from it, without live changes.
 
     Raises:
-        SettingError: naming the first setting that differs, with both values.
+        SettingError: naming the first setting that differs, with both values, or what the state lacks.
     """
+    if missing := sorted(WHOLE - state.keys()):
+        raise SettingError("checkpoint", missing, "is missing in it, so it is not whole; start anew")
     theirs = {"code_version": state["code_version"], **RunConfig.model_validate_json(state["asked"]).model_dump()}
     for field, value in {"code_version": code_version(), **asked.model_dump()}.items():
         if theirs[field] != value:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,11 +26,12 @@ from accum_core.reduction import LossReduction
 class Outcome:
     """A window's result, and the plan that it was cut by: a smaller one than asked for when the memory was too small.
 
-    ``window`` is None when the passes were left between two micro-batches.
+    ``window`` is None when the passes were left between two micro-batches. ``start`` is the model before the window.
     """
 
     window: WindowResult | None
     plan: BatchPlan
+    start: Snapshot
 
 
 class Passes:
@@ -69,28 +69,12 @@ class Passes:
     ) -> Outcome:
         """Leave the gradient of a window's samples in ``.grad``, on every rank.
 
-        A window that is skipped because its loss is not finite leaves no trace in the buffers.
-
         Errors are those of ``accumulate_gradients`` and ``accumulate_tolerantly``.
         """
-        if config.non_finite == "stop":
-            return self._accumulate(config, plan, samples, precision, after_micro_batch, leave)
-        start = Snapshot(bare(self._model))
-        outcome = self._accumulate(config, plan, samples, precision, after_micro_batch, None)
-        if outcome.window is not None and not math.isfinite(outcome.window.loss):
-            start.restore(bare(self._model))
-        return outcome
-
-    def _accumulate(
-        self,
-        config: RunConfig,
-        plan: BatchPlan,
-        samples: tuple[Tensor, Tensor],
-        precision: Precision,
-        after_micro_batch: Callable[[int], None] | None,
-        leave: Callable[[], bool] | None,
-    ) -> Outcome:
         rule = LossReduction(config.reduction, config.tail, plan.accumulation_steps)
+        start = Snapshot(bare(self._model))
+        if self.left is not None:
+            start.buffers = {name: self.left["buffers"][name].to(held.device) for name, held in start.buffers.items()}
         if needs_whole_window(self._objective):
             micro_batches = self.cut(*samples, plan)
             window = accumulate_gradients(
@@ -102,7 +86,7 @@ class Passes:
                 precision=precision,
                 after_micro_batch=after_micro_batch,
             )
-            return Outcome(window, plan)
+            return Outcome(window, plan, start)
         if config.shrink_on_out_of_memory or config.non_finite == "skip_micro_batch":
             tried: list[MicroBatch] = []
 
@@ -128,7 +112,7 @@ class Passes:
                 for inputs, _ in tried:
                     check_norms(bare(self._model), inputs.to(device))
                 raise
-            return Outcome(window, last or plan)
+            return Outcome(window, last or plan, start)
         exchange: Exchange = "micro_batch" if config.exchange_every_micro_batch else "window"
         # What a micro-batch adds can be seen before the gradients are exchanged alone; rank 0 looks, all have to know.
         watched = any_over_ranks(after_micro_batch is not None, self.world_size)
@@ -142,7 +126,10 @@ class Passes:
             exchange="end" if watched else exchange,
         )
         leave = leave if self.world_size == 1 else None
-        return Outcome(self._complete(accumulation, after_micro_batch, leave), plan)
+        window = self._complete(accumulation, after_micro_batch, leave)
+        if self.left is not None:
+            self.left["buffers"] = start.buffers
+        return Outcome(window, plan, start)
 
     def _complete(
         self,

@@ -40,7 +40,8 @@ class Precision:
         return [
             parameter
             for parameter in parameters
-            if parameter.requires_grad and parameter.dtype in LOW and parameter.dtype != self.accumulators
+            # One whose gradients are kept in the wider type anyway, by its owner's choice, stays so.
+            if parameter.requires_grad and parameter.dtype in LOW and parameter.grad_dtype == parameter.dtype
         ]
 
 

@@ -89,7 +89,7 @@ def reference_gradient(
     trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
         loss = mean_loss(objective, predict, inputs, targets, parameters)
-        gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
+        gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True) if trainable else ()
     return Gradient(
         loss=loss.item(),
         by_parameter={

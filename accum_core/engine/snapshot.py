@@ -35,10 +35,14 @@ def set_random_states(states: dict[str, Any]) -> None:
 
 
 class Snapshot:
-    """A model's buffers (running statistics and counters) and the random states, at one moment."""
+    """A model's buffers (running statistics and counters) and the random states, at one moment.
+
+    Attributes:
+        buffers: by their names.
+    """
 
     def __init__(self, model: nn.Module) -> None:
-        self._buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        self.buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         self._random = random_states()
 
     def restore(self, model: nn.Module) -> None:
@@ -50,4 +54,4 @@ class Snapshot:
         """Put the buffers back; what was drawn stays drawn."""
         with torch.no_grad():
             for name, buffer in model.named_buffers():
-                buffer.copy_(self._buffers[name])
+                buffer.copy_(self.buffers[name])

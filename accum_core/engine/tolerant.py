@@ -52,7 +52,8 @@ def accumulate_tolerantly(
 
     Args:
         cut: this rank's micro-batches of the window, by a plan.
-        skip_non_finite: leave micro-batches out whose loss or gradient is not finite.
+        skip_non_finite: leave micro-batches out whose loss or gradient is not finite. A full window stays full then;
+            in a tail that is divided by N, one that is left out counts as one that never came.
         plan: what to cut by at first; when the memory is too small, its micro-batch is halved. Without a plan nothing
             is halved, and an out-of-memory error is raised as it is.
 

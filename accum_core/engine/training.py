@@ -99,16 +99,14 @@ class Training:
 
     @property
     def inside_window(self) -> bool:
-        """Whether it was left between two micro-batches of a window."""
+        """Whether it was left between two of a window's micro-batches."""
         return self._passes.left is not None
 
     def run(self, controls: Controls | None = None, leave: Callable[[], bool] | None = None) -> Iterator[UpdateRecord]:
         """Make the updates that are left, yielding a record after each; ends early on a message to stop.
 
-        Args:
-            leave: asked between two micro-batches; once it says so the run ends inside the window, and a saved state
-                goes on from there. A window that instruments watch, that may be begun again or that other ranks
-                share is finished first.
+        Between two micro-batches ``leave`` is asked; once it says so the run ends inside the window, and a saved state
+        goes on from there. A window that is watched, shared by ranks or may be begun again is finished first.
         """
         while self.update < self.config.updates:
             changes = [] if controls is None or self.inside_window else obey(controls, self.update + 1, self._change)
@@ -119,7 +117,7 @@ class Training:
             yield record
 
     def environment(self) -> Environment:
-        """The process that this training runs in."""
+        """The process that it runs in."""
         return environment.describe(self.device)
 
     def state_dict(self) -> dict[str, Any]:
@@ -235,7 +233,8 @@ class Training:
                 self._normalise()
                 self._check(self.model, self.config)  # of the tails, which are smaller now as well
                 window = replace(window, micro_batches=self._passes.cut(window.inputs, window.targets, self._plan))
-            update = None if outcome.window is None else self._updater.step(outcome.window, measure if due else None)
+            passed = outcome.window
+            update = None if passed is None else self._updater.step(passed, measure if due else None, outcome.start)
         self._lasted = time.perf_counter() - started - watching
         self._seconds += self._lasted
         self._split_is_new = False
@@ -294,7 +293,6 @@ class Training:
         check_sizes(model, inputs.to(self.device, self._dtype), sizes, config.tail)
 
     def _normalise(self) -> None:
-        """Give the model, and its average, the norm of the present configuration."""
         self.model = building.normalised(self.model, self.config, self._plan)
         if (average := self._updater.average) is not None:
             average.module = building.normalised(average.module, self.config, self._plan)

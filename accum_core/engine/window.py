@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +71,8 @@ class Accumulation:
         exchange: Exchange = "window",
     ) -> None:
         check_world(world_size)
+        if exchange not in get_args(Exchange):
+            raise SettingError("exchange", exchange, f"use one of {', '.join(get_args(Exchange))}")
         if needs_whole_window(objective) and rule.kind == "exact" and (len(micro_batches) > 1 or world_size > 1):
             remedy = "samples meet one another in this loss, so it has no parts; use accumulate_gradients"
             raise SettingError("objective", type(objective).__name__, remedy)
@@ -159,7 +161,13 @@ class Accumulation:
         return good
 
     def finish(self) -> WindowResult:
-        """Close the window: the gradient is in ``.grad``, the same on every rank."""
+        """Close the window: the gradient is in ``.grad``, the same on every rank.
+
+        Raises:
+            SettingError: when passes are left.
+        """
+        if self.left:
+            raise SettingError("micro_batches", self.left, "are left; pass them through the model by advance first")
         try:
             if self._exchange == "end":
                 average_gradients(self._model, self._world_size)
@@ -236,6 +244,9 @@ class Accumulation:
         # overflowed.
         # A term without a valid label may be a plain zero, which has no graph.
         names = [name for name in self._names if sums[name].requires_grad]
+        if not names and any(self._factors[name][self.index] for name in self._names):
+            remedy = "has no graph; train some parameter, with gradients on (no torch.no_grad, no detach)"
+            raise SettingError("model", type(self._model).__name__, f"its loss {remedy}")
         factors = [torch.full_like(sums[name], self._factors[name][self.index]) for name in names]
         torch.autograd.backward([sums[name] for name in names], factors)
 

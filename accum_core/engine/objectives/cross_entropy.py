@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from accum_core.engine.objectives.objective import Predict
+from accum_core.errors import SettingError
 
 
 class CrossEntropy:
@@ -30,7 +31,14 @@ class CrossEntropy:
         self.class_weights = class_weights
 
     def weights(self, targets: Tensor) -> dict[str, float]:
-        """Valid labels of ``targets``, or the sum of their class weights."""
+        """Valid labels of ``targets``, or the sum of their class weights.
+
+        Raises:
+            SettingError: for targets that are shares of classes and no labels.
+        """
+        if targets.is_floating_point():
+            remedy = "are no labels; give class numbers, or an objective of your own for soft labels"
+            raise SettingError("targets", str(targets.dtype), remedy)
         valid = targets != self.ignore_index
         if self.class_weights is None:
             return {"cross_entropy": float(torch.count_nonzero(valid))}

@@ -23,7 +23,19 @@ Parameters = Mapping[str, Tensor]
 
 
 class Objective(Protocol):
-    """What ``accumulate_gradients`` asks of a loss."""
+    """What ``accumulate_gradients`` asks of a loss.
+
+    The squared error of a regression, with targets ``[M, D]``:
+
+    >>> class SquaredError:
+    ...     coefficients = {"squared_error": 1.0}
+    ...     def weights(self, targets):
+    ...         return {"squared_error": float(targets.numel())}
+    ...     def sums(self, model, inputs, targets):
+    ...         return {"squared_error": (model(inputs) - targets).square().sum()}
+
+    A second term is a second name in each of the three.
+    """
 
     @property
     def coefficients(self) -> Mapping[str, float]:

@@ -90,7 +90,7 @@ def add_penalties(model: nn.Module, objective: Objective, scale: float = 1.0) ->
         values = {name: penalty.function(parameters) for name, penalty in penalties.items()}
         total = torch.stack([scale * penalties[name].coefficient * value for name, value in values.items()]).sum()
         trainable = [parameter for parameter in parameters.values() if parameter.requires_grad]
-        gradients = torch.autograd.grad(total, trainable, allow_unused=True)
+        gradients = torch.autograd.grad(total, trainable, allow_unused=True) if trainable else ()
     for parameter, gradient in zip(trainable, gradients, strict=True):
         if gradient is not None:
             if parameter.grad is None:
