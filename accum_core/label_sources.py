@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from accum_core import landcover
 from accum_core.errors import SettingError
-from accum_core.loss_scaling import IGNORED, MicroBatch, SoftmaxRegression
+from accum_core.loss_scaling import IGNORED, SoftmaxRegression, Window
 
 Token = Literal["words", "bytes"]
 STRIP: Final = 16  # labels in one sample of ``strips``
@@ -54,8 +54,8 @@ class Masks:
         return picture.repeat(2, axis=0).repeat(2, axis=1)
 
 
-def strips(counts: Sequence[tuple[int, int]], *, class_weights: bool = False) -> tuple[MicroBatch, ...]:
-    """Micro-batches of the asked sizes, from real pixels.
+def strips(counts: Sequence[tuple[int, int]], *, class_weights: bool = False) -> Window:
+    """A window of micro-batches of the asked sizes, from real pixels.
 
     A sample is a strip of 16 pixels of a tile of its own; all but the first ``valid`` of them are ignored.
 
@@ -65,13 +65,13 @@ def strips(counts: Sequence[tuple[int, int]], *, class_weights: bool = False) ->
     """
     tiles, _ = landcover.load()
     order = np.random.default_rng(0).permutation(len(tiles.labels))  # neighbours in the file look alike
-    model, batches = colour_model(class_weights=class_weights), []
+    parts = []
     for index, (samples, valid) in enumerate(counts):
         chosen = order[index * MOST_SAMPLES :][:samples]
         targets = tiles.labels[chosen, ROW, :STRIP].astype(np.int64)
         targets[:, valid:] = IGNORED
-        batches.append(model.micro_batch(_colours(tiles.images[chosen, ROW, :STRIP]), targets.ravel(), samples))
-    return tuple(batches)
+        parts.append((_colours(tiles.images[chosen, ROW, :STRIP]), targets.ravel(), samples))
+    return colour_model(class_weights=class_weights).window(parts)
 
 
 def masks(first: int, steps: int, micro: int, ignored: Sequence[int]) -> list[Masks]:
@@ -93,10 +93,10 @@ def masks(first: int, steps: int, micro: int, ignored: Sequence[int]) -> list[Ma
     return found
 
 
-def from_masks(batches: Sequence[Masks], *, class_weights: bool = False) -> tuple[MicroBatch, ...]:
-    """The micro-batches of some tiles; a label is a pixel."""
-    model = colour_model(class_weights=class_weights)
-    return tuple(model.micro_batch(_colours(b.images), b.targets.ravel(), len(b.images)) for b in batches)
+def from_masks(batches: Sequence[Masks], *, class_weights: bool = False) -> Window:
+    """The window of some tiles; a label is a pixel."""
+    parts = [(_colours(batch.images), batch.targets.ravel(), len(batch.images)) for batch in batches]
+    return colour_model(class_weights=class_weights).window(parts)
 
 
 @cache
@@ -153,8 +153,8 @@ def _vocabulary(token: Token) -> tuple[dict[str, int], SoftmaxRegression]:
     return {piece: place for place, piece in enumerate(counts)}, SoftmaxRegression(weights)
 
 
-def from_sentences(batches: Sequence[Sequence[str]], token: Token) -> tuple[MicroBatch, ...]:
-    """The micro-batches of some sentences of ``TOPICS``; a label is the next token.
+def from_sentences(batches: Sequence[Sequence[str]], token: Token) -> Window:
+    """The window of some sentences of ``TOPICS``; a label is the next token.
 
     Each sentence is padded to the longest of its micro-batch, and the padding is ignored.
 
@@ -163,7 +163,7 @@ def from_sentences(batches: Sequence[Sequence[str]], token: Token) -> tuple[Micr
         token: what a sentence is cut into: words and marks, or bytes.
     """
     vocabulary, model = _vocabulary(token)
-    found = []
+    parts = []
     for texts in batches:
         rows = [[vocabulary[piece] for piece in _tokens(text, token)] for text in texts]
         longest = max(map(len, rows))
@@ -173,5 +173,5 @@ def from_sentences(batches: Sequence[Sequence[str]], token: Token) -> tuple[Micr
             (np.ones(len(before)), (np.arange(len(before)), np.maximum(before, 0))),
             shape=(len(before), len(vocabulary)),
         )
-        found.append(model.micro_batch(one_hot, targets, len(texts)))
-    return tuple(found)
+        parts.append((one_hot, targets, len(texts)))
+    return model.window(parts)

@@ -1,7 +1,8 @@
 """What each reduction makes of one window: its loss, its gradient, and the weight that a label ends up with.
 
 NumPy in float64, no torch. A micro-batch enters as what no division has touched yet: its summed loss, its weight and
-its summed gradient. So every reduction is computed from the same three things, with ``LossReduction``'s factors.
+its summed gradient. So every reduction is computed from the same three things, with ``LossReduction``'s factors. The
+reference is not: it comes from one pass over all labels of the window.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse, vstack
 from scipy.special import log_softmax
 
 from accum_core.errors import SettingError
@@ -48,6 +50,20 @@ class MicroBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """The micro-batches of one window, and the same labels as one batch.
+
+    Attributes:
+        micro_batches: in their order, with gradients of one shape.
+        whole: all labels of the window in one pass. It is computed from the labels and not from the micro-batches, so
+            that a reduction's gradient error is found against something that the reduction did not make.
+    """
+
+    micro_batches: tuple[MicroBatch, ...]
+    whole: MicroBatch
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a loop with one reduction computes for a window.
 
@@ -72,39 +88,37 @@ class Outcome:
     label_weights: tuple[float, ...]
 
 
-def reference(micro_batches: Sequence[MicroBatch]) -> tuple[float, Array] | None:
-    """Loss and gradient of the same samples as one batch; None when no label is valid."""
-    weight = math.fsum(micro.weight for micro in micro_batches)
-    if not weight:
-        return None
-    loss = math.fsum(micro.loss_sum for micro in micro_batches) / weight
-    return loss, _summed([micro.gradient_sum for micro in micro_batches]) / weight
+def reference(window: Window) -> tuple[float, Array] | None:
+    """Loss and gradient of the window's labels in one pass; None when no label is valid."""
+    whole = window.whole
+    return (whole.mean_loss, whole.gradient_sum / whole.weight) if whole.weight else None
 
 
-def divide(micro_batches: Sequence[MicroBatch], rule: LossReduction) -> Outcome:
+def divide(window: Window, rule: LossReduction) -> Outcome:
     """What a loop with this reduction and tail rule computes for the window.
 
     ``exact`` gives the reference, to rounding, for any weights; ``mean_of_means`` where the weights are equal or the
     micro-batches' mean gradients are (tests/test_loss_scaling.py: 1e-12). A tail that is divided by N is neither.
 
     Args:
-        micro_batches: of one window, with gradients of one shape.
+        window: as ``SoftmaxRegression.window`` or ``numbers`` makes it.
         rule: ``accumulation_steps`` is the N of a full window; without it the window counts as full.
 
     Raises:
         SettingError: for an empty window, or one of more than N micro-batches.
     """
+    micro_batches = window.micro_batches
     if not micro_batches:
         raise SettingError("micro_batches", [], "a window holds at least one micro-batch")
     count, full = len(micro_batches), rule.accumulation_steps or len(micro_batches)
     if count > full:
         raise SettingError("accumulation_steps", full, f"the window holds {count} micro-batches; use at least {count}")
     weights = [micro.weight for micro in micro_batches]
-    truth = reference(micro_batches)
+    truth = reference(window)
     updates = truth is not None and not (rule.tail == "drop" and count < full)
     factors = rule.factors(weights) if updates else (0.0,) * count
     gradient = _summed([factor * micro.gradient_sum for factor, micro in zip(factors, micro_batches, strict=True)])
-    total = math.fsum(weights)
+    total = window.whole.weight
     error, cosine = (None, None) if truth is None else compare(gradient, truth[1])
     return Outcome(
         kind=rule.kind,
@@ -154,6 +168,17 @@ class SoftmaxRegression:
     weights: Array
     class_weights: Array | None = None
 
+    def window(self, parts: Sequence[tuple[Array | csr_array, NDArray[np.int64], int]]) -> Window:
+        """Micro-batches of these features, targets and numbers of samples, and all of their labels in one pass.
+
+        Args:
+            parts: what ``micro_batch`` takes, for one micro-batch after the other; at least one.
+        """
+        features, targets, samples = zip(*parts, strict=True)
+        every = vstack(features, format="csr") if issparse(features[0]) else np.concatenate(features)
+        whole = self.micro_batch(every, np.concatenate(targets), sum(samples))
+        return Window(tuple(self.micro_batch(*part) for part in parts), whole)
+
     def micro_batch(self, features: Array | csr_array, targets: NDArray[np.int64], samples: int) -> MicroBatch:
         """Sum the loss and its gradient over the valid labels of one micro-batch.
 
@@ -178,8 +203,12 @@ class SoftmaxRegression:
         return MicroBatch(samples, len(targets), len(classes), float(weight.sum()), loss_sum, rows.T @ slope)
 
 
-def numbers(values: Sequence[Sequence[float]]) -> tuple[MicroBatch, ...]:
-    """Micro-batches of a model with one weight w = 1 and the loss w x, so that each label's x is its gradient."""
-    return tuple(
-        MicroBatch(len(xs), len(xs), len(xs), float(len(xs)), math.fsum(xs), np.array([math.fsum(xs)])) for xs in values
-    )
+def numbers(values: Sequence[Sequence[float]]) -> Window:
+    """A window of a model with one weight w = 1 and the loss w x, so that each label's x is its gradient."""
+    return Window(tuple(map(_of_numbers, values)), _of_numbers([x for xs in values for x in xs]))
+
+
+def _of_numbers(xs: Sequence[float]) -> MicroBatch:
+    # Added up as they are written: 0.1 + 0.2 - 0.3 is 0 to whoever checks by hand.
+    total = float(sum(Fraction(str(x)) for x in xs))
+    return MicroBatch(len(xs), len(xs), len(xs), float(len(xs)), total, np.array([total]))

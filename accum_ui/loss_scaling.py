@@ -40,7 +40,7 @@ def show() -> None:
         st.info(note, icon=":material/info:")
     if outcomes["exact"].updates:
         _charts(micro_batches, outcomes, unit)
-        _table(outcomes, micro_batches)
+        _table(outcomes, choice)
     _formula(choice, micro_batches)
     _frameworks()
     _worked_example()
@@ -53,8 +53,8 @@ def computed(choice: Choice) -> tuple[tuple[MicroBatch, ...], dict[ReductionKind
     Raises:
         DataError: when the embedded data set cannot be read.
     """
-    micro_batches = choice.micro_batches()
-    return micro_batches, {kind: divide(micro_batches, choice.rule(kind)) for kind in REDUCTION_KINDS}
+    window = choice.window()
+    return window.micro_batches, {kind: divide(window, choice.rule(kind)) for kind in REDUCTION_KINDS}
 
 
 def _charts(micro_batches: Sequence[MicroBatch], outcomes: dict[ReductionKind, Outcome], unit: str) -> None:
@@ -83,30 +83,25 @@ def _download(label: str, name: str, data: str) -> None:
     st.download_button(label, data, name, "text/csv", icon=":material/download:", on_click="ignore")
 
 
-def _table(outcomes: dict[ReductionKind, Outcome], micro_batches: Sequence[MicroBatch]) -> None:
+def _table(outcomes: dict[ReductionKind, Outcome], choice: Choice) -> None:
     st.header("What each loop would report and step by", anchor=False)
     st.html(scaling_figures.outcomes_table(outcomes))
+    loss = scaling_words.loss_note(choice.source, weighed=choice.weighable and choice.class_weights)
     st.caption(
-        "Loss in nats a label as the loop reports it; the gradient is what lies in the buffers when the optimizer "
-        "steps. A wrong division hides behind Adam, which divides a constant factor out again, but not behind SGD or "
-        "gradient clipping."
+        f"{loss} The gradient is what lies in the buffers when the optimizer steps. {scaling_words.adam_note(outcomes)}"
     )
 
 
 def _formula(choice: Choice, micro_batches: Sequence[MicroBatch]) -> None:
     st.header("The formula", anchor=False)
-    total = sum(micro.weight for micro in micro_batches)
-    st.markdown(
-        "Micro-batch $i$ of $N$ has a summed loss $s_i$ and a weight $w_i$: its valid labels, or the sum of their "
-        f"class weights. Here $N$ is {len(micro_batches)} and the weights add up to {total:.6g}. The gradient is "
-        "divided as the loss is."
-    )
+    st.markdown(scaling_words.window_note(micro_batches, choice.rule("exact")))
     with st.container(horizontal=True, gap="large", vertical_alignment="center", key="scaling_formulas"):
         for formula in scaling_words.formulas(micro_batches, choice.rule("exact")):
             st.latex(formula, width="content")
     st.markdown(
-        "The mean of means is right where all $w_i$ are equal. To be right everywhere, count the window's weight "
-        "before its first backward pass, which needs the targets alone, and divide each micro-batch's sum by it."
+        "The mean of means is right where all $w_i$ are equal, unless a tail is divided by $N$. To be right "
+        "everywhere, count the window's weight before its first backward pass, which needs the targets alone, and "
+        "divide each micro-batch's sum by it."
     )
 
 

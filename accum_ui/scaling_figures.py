@@ -15,8 +15,9 @@ from accum_core.loss_scaling import MicroBatch
 from accum_core.reduction import ReductionKind
 from accum_ui import palette
 from accum_ui.figures import SYMBOLS, Panel, blank_figure
-from accum_ui.scaling_words import EQUAL, Outcomes, errors_title, shares_title, times, title
-from accum_ui.words import SUPERSCRIPT, number, percent
+from accum_ui.scaling_numbers import EQUAL, percent, span, weights
+from accum_ui.scaling_words import Outcomes, errors_title, shares_title, title
+from accum_ui.words import SUPERSCRIPT, number
 
 FLOOR: Final = 1e-17  # where the axis of errors begins; what is smaller, or 0, is drawn as no bar
 APART: Final = 0.075  # of the axis, between two names beside it
@@ -45,8 +46,8 @@ def shares_panel(micro_batches: Sequence[MicroBatch], outcomes: Outcomes, unit: 
             marker={"size": 9, "symbol": symbol},
             hovertemplate=f"{title(kind)}, micro-batch %{{x}}: %{{y:.4g}} × the fair weight<extra></extra>",
         )
-    weights = [w for outcome in outcomes.values() for w in outcome.label_weights if not math.isnan(w)]
-    low, high = math.log10(min([*weights, 1])), math.log10(max([*weights, 1]))
+    drawn = [w for outcome in outcomes.values() for w in outcome.label_weights if not math.isnan(w)]
+    low, high = math.log10(min([*drawn, 1])), math.log10(max([*drawn, 1]))
     room = 0.08 * max(high - low, 0.3)
     _weight_axis(figure, low - room, high + room)
     _name_lines(figure, outcomes, low - room, high + room, dark)
@@ -65,7 +66,7 @@ def shares_panel(micro_batches: Sequence[MicroBatch], outcomes: Outcomes, unit: 
         figure=figure,
         alt="Weight of one label by micro-batch: "
         + "; ".join(
-            f"{title(kind)} " + ", ".join(f"{weight:.3g}" for weight in outcome.label_weights if not math.isnan(weight))
+            f"{title(kind)} " + ", ".join(weights([w for w in outcome.label_weights if not math.isnan(w)]))
             for kind, outcome in outcomes.items()
         )
         + " times the fair weight.",
@@ -130,7 +131,7 @@ def errors_panel(outcomes: Outcomes, *, dark: bool) -> Panel:
         textposition=["inside" if error > 1e-9 else "outside" for error in errors.values()],
         insidetextanchor="end",
         insidetextfont={"color": palette.SURFACE.on(dark)},
-        customdata=[f"{error:.3g}" for error in errors.values()],
+        customdata=[_error_text(error, None) for error in errors.values()],
         hovertemplate="%{y}: gradient error %{customdata}<extra></extra>",
         cliponaxis=False,
     )
@@ -193,7 +194,6 @@ def outcomes_table(outcomes: Outcomes) -> str:
     names = ("Reduction", "Loss it reports", "Gradient norm", "Gradient error", "Cosine", "Weight of a label")
     rows: list[Mapping[str, str]] = []
     for kind, outcome in outcomes.items():
-        weights = [weight for weight in outcome.label_weights if not math.isnan(weight)]
         rows.append(
             {
                 "Reduction": f"<b>{title(kind)}</b>",
@@ -201,7 +201,7 @@ def outcomes_table(outcomes: Outcomes) -> str:
                 "Gradient norm": number(float(np.linalg.norm(outcome.gradient)), 3),
                 "Gradient error": "–" if outcome.error is None else _error_text(outcome.error, None),
                 "Cosine": "–" if outcome.cosine is None else f"{outcome.cosine:.4f}",
-                "Weight of a label": _span(weights),
+                "Weight of a label": span(outcome.label_weights),
             }
         )
     head = "".join(f'<th scope="col">{name}</th>' for name in names)
@@ -218,10 +218,3 @@ def _loss_text(loss: float | None) -> str:
     if loss is None:
         return "–"
     return f"{loss:.4f}" if math.isnan(loss) or abs(loss) < 1000 else f"{loss:.0f}"
-
-
-def _span(weights: Sequence[float]) -> str:
-    if not weights:
-        return "–"
-    low, high = min(weights), max(weights)
-    return times(high) if high - low <= EQUAL * high else f"{times(low)} to {times(high)}"

@@ -14,7 +14,7 @@ from typing import Any, Final
 from accum_core import label_sources, landcover
 from accum_core.errors import SettingError
 from accum_core.label_sources import MOST_SAMPLES, MOST_SENTENCES, STRIP, TOPICS
-from accum_core.loss_scaling import MicroBatch, numbers
+from accum_core.loss_scaling import Window, numbers
 from accum_core.reduction import TAIL_RULES, LossReduction, ReductionKind
 
 MOST_STEPS: Final = 16  # micro-batches in a window
@@ -76,8 +76,8 @@ class Choice:
         """The reduction with the chosen tail rule."""
         return LossReduction(kind, self.tail, self.full or self.num_micro_batches)  # type: ignore[arg-type]
 
-    def micro_batches(self) -> tuple[MicroBatch, ...]:
-        """The window."""
+    def window(self) -> Window:
+        """The window, computed."""
         if self.source == "sentences":
             return label_sources.from_sentences(self.texts(), self.token)  # type: ignore[arg-type]
         if self.source == "masks":

@@ -8,17 +8,12 @@ from typing import Final
 
 from accum_core.loss_scaling import MicroBatch, Outcome
 from accum_core.reduction import LossReduction, ReductionKind
+from accum_ui.scaling_numbers import EQUAL, counted, listed, percent, times, weights
 from accum_ui.words import number
-from accum_ui.words import percent as breakable_percent
 
-EQUAL: Final = 1e-9  # label weights and errors up to here are equal but for rounding
 PARALLEL: Final = 0.995  # cosines from here on are 1.00 for a sentence
+FACTOR: Final = 1e-12  # a cosine that is 1 up to here belongs to a multiple of the reference
 Outcomes = Mapping[ReductionKind, Outcome]
-
-
-def percent(share: float) -> str:
-    """A share as a percentage that no line break parts."""
-    return breakable_percent(share).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def title(kind: str) -> str:
@@ -29,9 +24,11 @@ def title(kind: str) -> str:
 def question(micro_batches: Sequence[MicroBatch], unit: str) -> str:
     """The page's title."""
     count, valid = len(micro_batches), sum(micro.valid for micro in micro_batches)
+    if not valid:
+        return f"What is a window without a valid {unit.removesuffix('s')} divided by?"
     if count == 1:
-        return f"Is one micro-batch divided like a batch of {valid} {unit}?"
-    return f"Is the mean of {count} means the mean of all {valid} {unit}?"
+        return f"Is one micro-batch divided like a batch of {counted(valid, unit)}?"
+    return f"Is the mean of {count} means the mean of {'the' if valid == 1 else 'all'} {counted(valid, unit)}?"
 
 
 def answer(micro_batches: Sequence[MicroBatch], outcomes: Outcomes, rule: LossReduction, unit: str) -> str:
@@ -45,28 +42,28 @@ def answer(micro_batches: Sequence[MicroBatch], outcomes: Outcomes, rule: LossRe
         )
     if not exact.updates:
         return (
-            f"This window holds {count} of {full} micro-batches, and the tail rule drop leaves it out: no update, and "
-            f"its {sum(micro.valid for micro in micro_batches)} {unit} are never used."
+            f"This window holds {count} of {full} micro-batches, and the tail rule drop leaves it out: no update, so "
+            f"this epoch learns nothing from its {counted(sum(micro.valid for micro in micro_batches), unit)}."
         )
     if means.error is None:
         return "The whole batch's gradient is zero, so there is no gradient error to speak of."
     if rule.tail == "divide_by_n" and count < full:
         return (
-            f"No: it holds {count} of {full} micro-batches and is divided by {full} all the same, so its gradient is "
-            f"{number(count / full)} of what it should be, and off by {percent(exact.error)} even where each "
-            "micro-batch is divided rightly."
+            f"No: the window holds {count} of {full} micro-batches and is divided by {full} all the same, so its "
+            f"gradient is {number(count / full)} of what it should be, and off by {percent(exact.error)} even where "
+            "each micro-batch is divided rightly."
         )
     if means.error <= EQUAL:
         same = "one micro-batch is the batch" if count == 1 else _why_equal(micro_batches)
-        return f"Yes, here: {same}, so dividing by N gives the gradient of the whole batch."
+        return f"Yes, here: {same}, so dividing by the number of micro-batches gives the gradient of the whole batch."
     least, most = extremes(means)
     low, high = means.label_weights[least], means.label_weights[most]
-    bound = f"to within {number(exact.error, 1)}" if exact.error else "to the last bit"
-    exactly = f"Dividing by what the window holds is exact, {bound}."
+    exactly = _exactly(exact.error)
     if high - low <= EQUAL * high:
         return (
-            f"No. In the mean of means every label counts for {number(high, 3)} of a fair one, as a micro-batch "
-            f"without a valid label counts in N like any other: the gradient is off by {percent(means.error)}. "
+            f"No. In the mean of means every label counts for {weights([high])[0]} of a fair one, as a micro-batch "
+            f"without a valid label is one of the {count} like any other: the gradient is off by "
+            f"{percent(means.error)}. "
             f"{exactly}"
         )
     cosine = (
@@ -78,6 +75,16 @@ def answer(micro_batches: Sequence[MicroBatch], outcomes: Outcomes, rule: LossRe
         f"No. In the mean of means {counts_for(means)}: the gradient is off by {percent(means.error)}{cosine}. "
         f"{exactly}"
     )
+
+
+def _exactly(error: float) -> str:
+    if error > EQUAL:
+        return (
+            f"Dividing by what the window holds is off by {percent(error)}, which is rounding, as its gradients cancel "
+            "one another almost."
+        )
+    bound = f"to within {number(error, 1)}" if error else "to the last bit"
+    return f"Dividing by what the window holds is exact, {bound}."
 
 
 def _why_equal(micro_batches: Sequence[MicroBatch]) -> str:
@@ -95,8 +102,8 @@ def empty_note(micro_batches: Sequence[MicroBatch]) -> str | None:
     many = len(empty) > 1
     return (
         f"Micro-batch{'es' if many else ''} {', '.join(empty)} hold{'' if many else 's'} no valid label. The mean over "
-        "it is 0 / 0, which PyTorch gives as nan: so is the loss that a loop of means reports. It still counts in N, "
-        "and takes weight from the others. In the exact division it adds 0 to the sum and 0 to the weight."
+        "it is 0 / 0, which PyTorch gives as nan: so is the loss that a loop of means reports. It still counts as a "
+        "micro-batch, and takes weight from the others. In the exact division it adds 0 to the sum and 0 to the weight."
     )
 
 
@@ -104,11 +111,6 @@ def extremes(outcome: Outcome) -> tuple[int, int]:
     """The micro-batches (from 0) whose labels weigh least and most, among those with a valid label."""
     weighed = [index for index, weight in enumerate(outcome.label_weights) if not math.isnan(weight)]
     return min(weighed, key=outcome.label_weights.__getitem__), max(weighed, key=outcome.label_weights.__getitem__)
-
-
-def times(weight: float) -> str:
-    """A label's weight as a multiple of the fair one."""
-    return f"{number(weight, 3)} ×"
 
 
 def shares_title(outcomes: Outcomes) -> str:
@@ -126,11 +128,8 @@ def shares_title(outcomes: Outcomes) -> str:
 def counts_for(outcome: Outcome) -> str:
     """What the most and the least heavy label count for, as a clause; 1 would be fair."""
     least, most = extremes(outcome)
-    low, high = outcome.label_weights[least], outcome.label_weights[most]
-    return (
-        f"a label of micro-batch {most + 1} counts for {number(high, 3)}, "
-        f"one of micro-batch {least + 1} for {number(low, 3)}"
-    )
+    low, high = weights([outcome.label_weights[least], outcome.label_weights[most]])
+    return f"a label of micro-batch {most + 1} counts for {high}, one of micro-batch {least + 1} for {low}"
 
 
 def errors_title(outcomes: Outcomes) -> str:
@@ -144,17 +143,66 @@ def errors_title(outcomes: Outcomes) -> str:
         return f"No reduction gives the whole batch's gradient; {worst} is furthest off, by {percent(wrong[worst])}"
     means = wrong.get("mean of means")
     rest = f"; mean of means is off by {percent(means)}" if means is not None else ""
-    return f"Only {' and '.join(right)} give{'s' if len(right) == 1 else ''} the whole batch's gradient{rest}"
+    return f"Only {listed(right)} give{'s' if len(right) == 1 else ''} the whole batch's gradient{rest}"
+
+
+def loss_note(source: str, *, weighed: bool) -> str:
+    """What the reported losses are measured in.
+
+    Args:
+        source: of the window, one of ``scaling_window.SOURCES``.
+        weighed: whether its labels have class weights.
+    """
+    if source == "numbers":
+        return "The loss of a label is w x at w = 1, a number without a unit."
+    unit = "a unit of class weight" if weighed else "a label"
+    return (
+        f"The loss that exact and mean of means report is in nats {unit}. Sum of means adds up as many such means as "
+        "there are micro-batches, and sum is the nats of the whole window, not divided by anything."
+    )
+
+
+def adam_note(outcomes: Outcomes) -> str:
+    """Which wrong gradients Adam hides: by the cosines, the multiples of the right one. Empty where none is wrong."""
+    wrong = {
+        title(kind): outcome.cosine
+        for kind, outcome in outcomes.items()
+        if outcome.cosine is not None and outcome.error is not None and outcome.error > EQUAL
+    }
+    multiples = [name for name, cosine in wrong.items() if cosine >= 1 - FACTOR]
+    turned = [name for name in wrong if name not in multiples]
+    note = ""
+    if multiples:
+        are = "is a multiple" if len(multiples) == 1 else "are multiples"
+        note += (
+            f" Here {listed(multiples)} {are} of the right gradient (cosine 1). Where the factor stays the same from "
+            "update to update, Adam divides it out again and hides the fault; SGD and gradient clipping show it."
+        )
+    if turned:
+        point = "points" if len(turned) == 1 else "point"
+        note += f" {listed(turned).capitalize()} {point} elsewhere (cosine below 1), which Adam does not divide out."
+    return note.strip()
+
+
+def window_note(micro_batches: Sequence[MicroBatch], rule: LossReduction) -> str:
+    """What the formulas' letters stand for, in Markdown with LaTeX."""
+    count, total = len(micro_batches), sum(micro.weight for micro in micro_batches)
+    return (
+        "Micro-batch $i$ of the $n$ that the window holds has a summed loss $s_i$ and a weight $w_i$: its valid "
+        "labels, or the sum of their class weights. A full window holds $N$. "
+        f"Here $n$ is {count}, $N$ is {rule.accumulation_steps or count} and the weights add up to {total:.6g}. The "
+        "gradient is divided as the loss is."
+    )
 
 
 def formulas(micro_batches: Sequence[MicroBatch], rule: LossReduction) -> list[str]:
     """Each reduction of a window as a formula in LaTeX, with the factor of a tail that is divided by N."""
     count = len(micro_batches)
     tail = rule.tail == "divide_by_n" and count < (rule.accumulation_steps or count)
-    by_n = rf" \cdot \frac{{{count}}}{{{rule.accumulation_steps}}}" if tail else ""
+    by_n = r" \cdot \frac{n}{N}" if tail else ""
     return [
         rf"\text{{exact}} = \frac{{\sum_i s_i}}{{\sum_i w_i}}{by_n}",
-        rf"\text{{mean of means}} = \frac{{1}}{{N}} \sum_i \frac{{s_i}}{{w_i}}{by_n}",
+        rf"\text{{mean of means}} = \frac{{1}}{{n}} \sum_i \frac{{s_i}}{{w_i}}{by_n}",
         r"\text{sum of means} = \sum_i \frac{s_i}{w_i}",
         r"\text{sum} = \sum_i s_i",
     ]
@@ -168,18 +216,17 @@ def worked_title(outcomes: Outcomes) -> str:
 def worked_example(micro_batches: Sequence[MicroBatch], outcomes: Outcomes) -> str:
     """A window of one-number gradients, divided step by step, as one paragraph."""
     held = " and ".join(
-        f"{micro.valid} label{'s' if micro.valid > 1 else ''} with gradient {micro.mean_loss:g}"
-        for micro in micro_batches
+        f"{counted(micro.valid, 'labels')} with gradient {micro.mean_loss:g}" for micro in micro_batches
     )
     sums = " + ".join(f"{micro.gradient_sum[0]:g}" for micro in micro_batches)
     means = " + ".join(f"{micro.mean_loss:g}" for micro in micro_batches)
     total, count = sum(micro.weight for micro in micro_batches), len(micro_batches)
-    weights = outcomes["mean_of_means"].label_weights
+    first, *_, last = outcomes["mean_of_means"].label_weights
     return (
         f"{count} micro-batches hold {held}. The batch of all {total:g} has the gradient ({sums}) / {total:g} = "
         f"{_plain(outcomes['exact'])}. The mean of the micro-batches' means is ({means}) / {count} = "
-        f"{_plain(outcomes['mean_of_means'])}: the label of the first weighs {times(weights[0])} its fair weight, each "
-        f"of the last {times(weights[-1])}. Nothing fails and nothing is infinite, so nothing warns."
+        f"{_plain(outcomes['mean_of_means'])}: the label of the first weighs {times(first)} its fair weight, each "
+        f"of the last {times(last)}. Nothing fails and nothing is infinite, so nothing warns."
     )
 
 

@@ -200,7 +200,10 @@ def _wrong(case: Case) -> tuple[float | None, str]:
     if case.reduction == "sum":
         weights = [torch.count_nonzero(_window(seed, case.samples)[1] >= 0).item() for seed in range(WINDOWS)]
         return median(weights) - 1, "the window's weight less 1, as nothing is divided"
-    return None, "wrong where micro-batches weigh differently, as here"
+    if case.reduction == "sum_of_means":
+        return None, "n times the mean of means, as nothing is divided by n"
+    differently = "wrong where micro-batches weigh differently, as here"
+    return None, differently + (", and times n / N" if case.tail == "divide_by_n" else "")
 
 
 def measure() -> list[Result]:
@@ -219,6 +222,15 @@ def measure() -> list[Result]:
     return results
 
 
+def _held() -> str:
+    """The sizes of what one rank passes, for each number of ranks above 1."""
+    told = []
+    for world_size in WORLDS[1:]:
+        parts = replace(PLAN, world_size=world_size).slices(PLAN.effective_batch_size // world_size)
+        told.append(f"{', '.join(str(part.stop - part.start) for part in parts)} on each of {world_size}")
+    return "; ".join(told)
+
+
 def _report(table: list[Row]) -> str:
     environment = describe(torch.device("cpu"))
     grid = [row for row in table if row.case in set(_grid())]
@@ -228,9 +240,9 @@ def _report(table: list[Row]) -> str:
         "Written by `python -m benchmarks exactness`. Gradient error: norm(accumulated - reference) / norm(reference), "
         "the reference in float64 from one pass of all samples at the same parameters; median over "
         f"{WINDOWS} windows. A window: {PLAN.effective_batch_size} landcover tiles of 32 x 32, a share of each tile's "
-        f"labels ignored that rises from none to 90 %, in micro-batches of {PLAN.micro_batch_size}; the U-Net, with "
-        "SiLU in place of ReLU, at whose kink rounding decides the side. Over ranks (gloo) each has its share of the "
-        "samples.",
+        f"labels ignored that rises from none to 90 %, in micro-batches of {PLAN.micro_batch_size} at most; the U-Net, "
+        "with SiLU in place of ReLU, at whose kink rounding decides the side. Over ranks (gloo) each has its share of "
+        f"the samples, in micro-batches of {_held()}.",
         "",
         f"{environment.date}, {environment.processor}, {environment.platform}, Python {environment.python}, "
         f"torch {environment.torch}, code version {environment.code_version}.",

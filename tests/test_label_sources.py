@@ -25,7 +25,7 @@ BAR = 1e-12
 def test_strips_hold_what_was_asked(weighed: bool) -> None:
     tiles, _ = landcover.load()
     share = np.bincount(tiles.labels.ravel()) / tiles.labels.size
-    parts = label_sources.strips([(4, 16), (2, 3), (5, 0)], class_weights=weighed)
+    parts = label_sources.strips([(4, 16), (2, 3), (5, 0)], class_weights=weighed).micro_batches
     assert [(p.samples, p.labels, p.valid) for p in parts] == [(4, 64, 64), (2, 32, 6), (5, 80, 0)]
     if weighed:
         counts = np.array([1 / (6 * share[label]) for label in range(6)])
@@ -42,7 +42,7 @@ def test_masks_ignore_the_asked_classes() -> None:
     tiles, _ = landcover.load()
     share = np.bincount(tiles.labels.ravel()) / tiles.labels.size
     chosen = label_sources.masks(792, 2, 2, [0, 3])
-    parts = label_sources.from_masks(chosen)
+    parts = label_sources.from_masks(chosen).micro_batches
     for part, batch, places in zip(parts, chosen, ([792, 0], [1, 2]), strict=True):  # after the last the first follows
         labels = tiles.labels[places]
         kept = labels[(labels != 0) & (labels != 3)]
@@ -63,7 +63,8 @@ def test_sentences_are_running_text(topic: str) -> None:
 
 def test_every_byte_after_the_first_is_a_label_and_padding_is_none() -> None:
     batches = [label_sources.sentences(topic)[:2] for topic in ("pass", "try")]
-    for part, texts in zip(label_sources.from_sentences(batches, "bytes"), batches, strict=True):
+    window = label_sources.from_sentences(batches, "bytes")
+    for part, texts in zip(window.micro_batches, batches, strict=True):
         sizes = [len(text.encode()) for text in texts]
         assert (part.samples, part.labels, part.valid) == (2, 2 * (max(sizes) - 1), sum(sizes) - 2)
 
@@ -76,7 +77,7 @@ def words(sentence: str) -> list[str]:
 def test_the_gradient_of_sentences_is_autograds() -> None:
     """Words of two sentences, numbered anew here: the same loss and the same gradient norm."""
     batches = [label_sources.sentences(topic)[:1] for topic in ("pass", "if")]
-    parts = label_sources.from_sentences(batches, "words")
+    window = label_sources.from_sentences(batches, "words")
     pieces = [words(texts[0]) for texts in batches]
     every = [word for topic in TOPICS for sentence in label_sources.sentences(topic) for word in words(sentence)]
     names = sorted(set(every))
@@ -86,7 +87,7 @@ def test_the_gradient_of_sentences_is_autograds() -> None:
     before, after = ([place for row in rows for place in row[cut]] for cut in (slice(None, -1), slice(1, None)))
     loss = nn.functional.cross_entropy(weights[torch.tensor(before)], torch.tensor(after))
     loss.backward()
-    outcome = divide(parts, LossReduction("exact"))
+    outcome = divide(window, LossReduction("exact"))
     assert outcome.loss == pytest.approx(loss.item(), rel=BAR)
     assert weights.grad is not None
     assert np.linalg.norm(outcome.gradient) == pytest.approx(weights.grad.norm().item(), rel=BAR)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from torch import nn
 
 from accum_core.engine import CrossEntropy, accumulate_gradients
 from accum_core.errors import SettingError
-from accum_core.loss_scaling import IGNORED, MicroBatch, SoftmaxRegression, divide, numbers, reference
+from accum_core.loss_scaling import IGNORED, SoftmaxRegression, Window, divide, numbers, reference
 from accum_core.reduction import REDUCTION_KINDS, LossReduction, ReductionKind
 
 BAR = 1e-12
@@ -40,9 +42,8 @@ def model(seed: int, class_weights: bool = False) -> SoftmaxRegression:
     return SoftmaxRegression(weights, random.uniform(0.1, 10, CLASSES) if class_weights else None)
 
 
-def window(sizes: Sequence[int], valid: Sequence[int], seed: int, class_weights: bool = False) -> list[MicroBatch]:
-    net = model(seed, class_weights)
-    return [net.micro_batch(x, y, len(y)) for x, y in drawn(sizes, valid, seed)]
+def window(sizes: Sequence[int], valid: Sequence[int], seed: int, class_weights: bool = False) -> Window:
+    return model(seed, class_weights).window([(x, y, len(y)) for x, y in drawn(sizes, valid, seed)])
 
 
 @st.composite
@@ -82,12 +83,43 @@ def test_exact_is_the_whole_batch_for_any_window(shape: tuple[list[int], list[in
     class_weights = None if net.class_weights is None else torch.from_numpy(net.class_weights)
     loss = nn.functional.cross_entropy(torch.from_numpy(x) @ weights, torch.from_numpy(y), class_weights)
     loss.backward()
-    outcome = divide(window(*shape, seed, weighed), LossReduction("exact"))
+    whole = window(*shape, seed, weighed)
+    outcome, truth = divide(whole, LossReduction("exact")), reference(whole)
     assert outcome.error is not None and outcome.error <= BAR
     assert outcome.loss == pytest.approx(loss.item(), rel=BAR)
-    assert weights.grad is not None
+    assert weights.grad is not None and truth is not None
+    assert truth[0] == pytest.approx(loss.item(), rel=BAR)
+    assert np.linalg.norm(truth[1] - weights.grad.numpy()) <= BAR * weights.grad.norm().item()
     assert np.linalg.norm(outcome.gradient - weights.grad.numpy()) <= BAR * weights.grad.norm().item()
     assert [w for w in outcome.label_weights if not math.isnan(w)] == pytest.approx([1] * sum(map(bool, shape[1])))
+
+
+@quick
+@given(shapes(), st.integers(0, 1000), st.booleans(), st.data())
+def test_the_reference_does_not_depend_on_the_cut(
+    shape: tuple[list[int], list[int]], seed: int, weighed: bool, data: st.DataObject
+) -> None:
+    """The same labels cut elsewhere, some of the pieces empty: the same bits."""
+    parts = drawn(*shape, seed)
+    x, y = (np.concatenate(part) for part in zip(*parts, strict=True))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(y)), max_size=4)))
+    pieces = zip(np.split(x, cuts), np.split(y, cuts), strict=True)
+    one = reference(window(*shape, seed, weighed))
+    other = reference(model(seed, weighed).window([(*piece, len(piece[1])) for piece in pieces]))
+    assert one is not None and other is not None
+    assert one[0] == other[0] and np.array_equal(one[1], other[1])
+
+
+@quick
+@given(shapes(), st.integers(0, 1000), st.floats(1e-3, 10))
+def test_the_reference_does_not_come_from_the_micro_batches(
+    shape: tuple[list[int], list[int]], seed: int, fault: float
+) -> None:
+    """Every summed gradient too large by the same share: the exact division is off by it, the reference not at all."""
+    sound = window(*shape, seed)
+    wrong = tuple(replace(micro, gradient_sum=micro.gradient_sum * (1 + fault)) for micro in sound.micro_batches)
+    outcome = divide(replace(sound, micro_batches=wrong), LossReduction("exact"))
+    assert outcome.error == pytest.approx(fault, rel=1e-9)
 
 
 @quick
@@ -113,7 +145,7 @@ def test_the_mean_of_means_is_exact_where_mean_gradients_are_equal(valid: list[i
     """The same label over and over: any weights, one mean gradient."""
     x, y = drawn([1], [1], seed)[0]
     net = model(seed)
-    same = [net.micro_batch(x.repeat(n, axis=0), y.repeat(n), n) for n in valid]
+    same = net.window([(x.repeat(n, axis=0), y.repeat(n), n) for n in valid])
     outcome = divide(same, LossReduction("mean_of_means"))
     assert outcome.error is not None and outcome.error <= BAR
 
@@ -125,7 +157,7 @@ def test_means_and_sums_differ_by_their_factor(shape: tuple[list[int], list[int]
     parts = window(*shape, seed)
     exact, means, sums, total = (divide(parts, LossReduction(k)).gradient for k in REDUCTION_KINDS)
     assert total == pytest.approx(exact * sum(shape[1]), rel=1e-9, abs=1e-12)
-    assert sums == pytest.approx(means * len(parts), rel=1e-9, abs=1e-12)
+    assert sums == pytest.approx(means * len(shape[1]), rel=1e-9, abs=1e-12)
 
 
 def gradient(xs: Sequence[Sequence[float]], kind: ReductionKind = "exact", **rule: object) -> float:
@@ -151,7 +183,7 @@ def test_s3_a_ragged_last_micro_batch() -> None:
 def test_s4_class_weights() -> None:
     """S4: (ln(1 + e^-2) + 10 ln 2) / 11 = 0.6417; the mean of the means is 0.4100."""
     net = SoftmaxRegression(np.array([[2.0, 0.0], [0.0, 0.0]]), np.array([1.0, 10.0]))
-    parts = [net.micro_batch(np.eye(2)[[row]], np.array([row]), 1) for row in (0, 1)]
+    parts = net.window([(np.eye(2)[[row]], np.array([row]), 1) for row in (0, 1)])
     one, two = math.log1p(math.exp(-2)), math.log(2)
     assert divide(parts, LossReduction("exact")).loss == pytest.approx((one + 10 * two) / 11, rel=BAR)
     assert divide(parts, LossReduction("mean_of_means")).loss == pytest.approx((one + two) / 2, rel=BAR)
@@ -162,12 +194,13 @@ def test_s5_a_micro_batch_without_a_valid_label() -> None:
     """S5: it adds nothing to the exact division; a loop of means reports what torch's mean gives: nan."""
     parts = window([4, 3, 2], [4, 0, 2], seed=1)
     exact, means = (divide(parts, LossReduction(kind)) for kind in ("exact", "mean_of_means"))
-    without = divide([parts[0], parts[2]], LossReduction("exact"))
+    first, empty, last = parts.micro_batches
+    without = divide(replace(parts, micro_batches=(first, last)), LossReduction("exact"))
     assert exact.loss == without.loss and np.array_equal(exact.gradient, without.gradient)
     none_valid = nn.functional.cross_entropy(torch.zeros(3, CLASSES), torch.full((3,), IGNORED))
     assert math.isnan(none_valid.item()) and means.loss is not None and math.isnan(means.loss)
     assert np.isfinite(means.gradient).all()
-    assert math.isnan(parts[1].mean_loss)
+    assert math.isnan(empty.mean_loss)
     # It still counts in N: 6 / (3 x 4), nothing, 6 / (3 x 2).
     assert means.label_weights == pytest.approx([0.5, math.nan, 1.0], nan_ok=True)
 
@@ -213,6 +246,23 @@ def test_a_reference_of_zero_leaves_the_error_undefined() -> None:
     assert means.gradient[0] == 0.25 and means.error is None and means.cosine is None
 
 
+def test_numbers_add_up_as_they_are_written() -> None:
+    """0.1 + 0.2 - 0.3 is 0, and so is the reference, though the doubles next to them leave 2.8e-17."""
+    cancelling = numbers([[0.1, 0.2], [-0.3]])
+    assert 0.1 + 0.2 - 0.3 != 0
+    truth, exact = reference(cancelling), divide(cancelling, LossReduction("exact"))
+    assert truth is not None and truth[0] == 0 and not truth[1].any() and exact.error == 0
+
+
+@quick
+@given(st.lists(st.lists(st.integers(-999, 999), min_size=1, max_size=5), min_size=1, max_size=6))
+def test_the_reference_of_numbers_is_their_mean(hundredths: list[list[int]]) -> None:
+    """In fractions, which do not round."""
+    flat = [Fraction(x, 100) for xs in hundredths for x in xs]
+    truth = reference(numbers([[x / 100 for x in xs] for xs in hundredths]))
+    assert truth is not None and truth[1][0] == pytest.approx(float(sum(flat) / len(flat)), rel=BAR)
+
+
 @pytest.mark.parametrize(("xs", "field"), [([], "micro_batches"), ([[1.0]] * 3, "accumulation_steps")])
 def test_windows_that_cannot_be_are_refused(xs: list[list[float]], field: str) -> None:
     with pytest.raises(SettingError, match=f"^{field} = "):
@@ -222,5 +272,6 @@ def test_windows_that_cannot_be_are_refused(xs: list[list[float]], field: str) -
 def test_one_hot_features_may_be_sparse() -> None:
     net = SoftmaxRegression(np.random.default_rng(0).normal(size=(6, 6)))
     dense, targets = np.eye(6)[[0, 3, 3, 5]], np.array([1, IGNORED, 2, 0])
-    one, other = (net.micro_batch(features, targets, 1) for features in (dense, csr_array(dense)))
-    assert one.loss_sum == other.loss_sum and np.array_equal(one.gradient_sum, other.gradient_sum)
+    one, other = (net.window([(f, targets, 1), (f, targets, 1)]) for f in (dense, csr_array(dense)))
+    for ours, theirs in zip((*one.micro_batches, one.whole), (*other.micro_batches, other.whole), strict=True):
+        assert ours.loss_sum == theirs.loss_sum and np.array_equal(ours.gradient_sum, theirs.gradient_sum)

@@ -14,7 +14,7 @@ import pytest
 
 from accum_core.errors import DataError
 from accum_core.reduction import REDUCTION_KINDS
-from accum_ui import frameworks, loss_scaling, palette, scaling_figures, scaling_words
+from accum_ui import frameworks, loss_scaling, palette, scaling_figures, scaling_numbers, scaling_words
 from accum_ui import scaling_window as window
 from accum_ui.scaling_window import PRESETS, Choice
 
@@ -72,12 +72,72 @@ def test_names_beside_the_lines_keep_apart(choice: Choice) -> None:
         (Choice(source="numbers", numbers=((1.0,),)), "one micro-batch is the batch"),
         (Choice(source="numbers", numbers=((1.0,), (-0.5, -0.5))), "gradient is zero"),
         (PRESETS["One without a valid label"], "counts for 0.75 of a fair one"),
-        (PRESETS["A short window divided by N"], "holds 2 of 4 micro-batches and is divided by 4 all the same"),
+        (
+            PRESETS["A short window divided by N"],
+            "the window holds 2 of 4 micro-batches and is divided by 4 all the same",
+        ),
+        (Choice(counts=((1, 1),), tail="drop", full=2), "so this epoch learns nothing from its 1 pixel."),
+        # Doubles around 1e6 lie 1.2e-10 apart: up to 2e-4 of the 3e-7 that is left.
+        (Choice(source="numbers", numbers=((1e6, 3e-7), (-1e6,))), "which is rounding, as its gradients cancel"),
     ],
 )
 def test_answers_fit_their_windows(choice: Choice, part: str) -> None:
     micro_batches, outcomes = loss_scaling.computed(choice)
-    assert part in scaling_words.answer(micro_batches, outcomes, choice.rule("exact"), "labels")
+    assert part in scaling_words.answer(micro_batches, outcomes, choice.rule("exact"), window.UNITS[choice.source])
+
+
+@pytest.mark.parametrize(
+    ("choice", "title"),
+    [
+        (Choice(source="numbers", numbers=((1.0, 1.0),)), "Only exact, mean of means and sum of means give"),
+        (Choice(source="numbers", numbers=((10.0,), (2.0, 2.0, 2.0))), "Only exact gives"),
+        (Choice(counts=((4, 16), (4, 16))), "Only exact and mean of means give"),
+    ],
+)
+def test_names_are_listed_as_in_a_sentence(choice: Choice, title: str) -> None:
+    _, outcomes = loss_scaling.computed(choice)
+    assert scaling_words.errors_title(outcomes).startswith(title)
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([1.0004, 0.997], ["1.0004", "0.997"]),
+        ([0.99996], ["0.99996"]),
+        ([1 + 1e-12], ["1"]),
+        ([8.75, 140 / 256], ["8.75", "0.547"]),
+        ([2.0004, 2.0], ["2.0004", "2"]),
+        ([139.2, 139.4], ["139.2", "139.4"]),
+        ([12345.0, 1.004], ["12345", "1.004"]),
+        ([262144.0], ["2.62 × 10⁵"]),
+    ],
+)
+def test_weights_that_differ_do_not_read_the_same(values: list[float], texts: list[str]) -> None:
+    assert scaling_numbers.weights(values) == texts
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.004, "0.4 %"), (0.5, "50 %"), (139, "13900 %"), (1023, "1.02 × 10⁵ %"), (262143, "2.62 × 10⁷ %")],
+)
+def test_percentages(share: float, text: str) -> None:
+    assert scaling_numbers.percent(share).replace("\N{NO-BREAK SPACE}", " ") == text
+
+
+def test_what_adam_hides_follows_from_the_cosine() -> None:
+    """A multiple of the right gradient, and a gradient that points elsewhere; one weight has nowhere else to point."""
+    equal, short, one = (
+        scaling_words.adam_note(loss_scaling.computed(choice)[1]) for choice in (PRESETS["Equal"], SHORT, window.WORKED)
+    )
+    assert "Here sum of means and sum are multiples of the right gradient" in equal and "elsewhere" not in equal
+    assert "Here sum is a multiple" in short and "Mean of means and sum of means point elsewhere" in short
+    assert "Here mean of means, sum of means and sum are multiples" in one and "elsewhere" not in one
+    against = Choice(source="numbers", numbers=((-10.0,), (4.0, 4.0, 4.0)))  # mean 0.5, mean of means -3
+    assert "Mean of means and sum of means point elsewhere" in scaling_words.adam_note(
+        loss_scaling.computed(against)[1]
+    )
+    alone = Choice(source="numbers", numbers=((1.0,),))
+    assert scaling_words.adam_note(loss_scaling.computed(alone)[1]) == ""
 
 
 def test_the_charts_numbers_can_be_taken_away() -> None:

@@ -83,6 +83,8 @@ def test_the_page_opens_with_short_sequences_and_ends_with_the_worked_example() 
     ("wanted", "title"),
     [
         ({"w": "1x3"}, "Is one micro-batch divided like a batch of 3 pixels?"),
+        ({"w": "1x1"}, "Is one micro-batch divided like a batch of 1 pixel?"),
+        ({"w": "1x1,1x0"}, "Is the mean of 2 means the mean of the 1 pixel?"),
         ({"source": "sentences", "topics": "try,pass", "token": "bytes"}, "tokens?"),
         ({"source": "masks", "ignore": "none", "steps": "2", "micro": "3"}, "2 means the mean of all 24576 pixels?"),
         ({"source": "numbers", "x": "1; -2.5, 3"}, "Is the mean of 2 means the mean of all 3 labels?"),
@@ -104,7 +106,7 @@ def test_moving_a_control_moves_the_window_and_the_address() -> None:
     checked(test.number_input(key="scaling_set_full").set_value(7).run())
     checked(test.button_group(key="scaling_set_tail").set_value("drop").run())
     assert address(test) == {"w": "4x16,4x16,4x2,4x1,4x16", "full": "7", "tail": "drop"}
-    assert "the tail rule drop leaves it out" in answer(test) and "its 204 pixels are never used" in answer(test)
+    assert "the tail rule drop leaves it out" in answer(test) and "nothing from its 204 pixels" in answer(test)
     assert charts(test) == 0
     checked(test.slider(key="scaling_set_count").set_value(8).run())  # N of a full window grows with it
     assert address(test)["w"].count("x") == 8 and "full" not in address(test)
@@ -124,6 +126,29 @@ def test_a_micro_batch_without_a_valid_label_is_explained() -> None:
     assert "Micro-batch 2 holds no valid label" in test.info[0].value and "nan" in test.info[0].value
     empty = page(w="4x0,2x0")
     assert "no update, no step of the schedule" in answer(empty) and charts(empty) == 0 and not empty.info
+    assert empty.title[0].value == "What is a window without a valid pixel divided by?"
+
+
+def test_n_is_a_full_windows_and_what_is_held_has_a_letter_of_its_own() -> None:
+    test = page(w="4x16,4x16", full="4", tail="divide_by_n")
+    (told,) = [m.value for m in test.markdown if m.value.startswith("Micro-batch $i$")]
+    assert "Here $n$ is 2, $N$ is 4 and the weights add up to 128." in told
+    formulas = [latex.value.strip("$\n") for latex in test.latex]
+    assert sum(formula.endswith(r"\cdot \frac{n}{N}") for formula in formulas) == 2  # not where nothing divides
+    assert any(r"\frac{1}{n} \sum_i" in formula for formula in formulas)
+
+
+@pytest.mark.parametrize(
+    ("asked", "unit"),
+    [
+        ({"w": "4x16,4x2"}, "in nats a label. Sum of means adds up"),
+        ({"w": "4x16,4x2", "weigh": "classes"}, "in nats a unit of class weight. Sum of means adds up"),
+        ({"source": "numbers"}, "w x at w = 1, a number without a unit"),
+    ],
+)
+def test_the_reported_losses_have_their_units(asked: dict[str, str], unit: str) -> None:
+    (told,) = [caption.value for caption in page(**asked).caption if "lies in the buffers" in caption.value]
+    assert unit in told
 
 
 @pytest.mark.parametrize(

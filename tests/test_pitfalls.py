@@ -20,7 +20,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from small_runs import ROOT, wait_until
+from torch.nn.functional import cross_entropy
 
 from accum_core import pitfalls
 from accum_core.errors import DataError, SettingError
@@ -86,6 +88,31 @@ def test_scripts_print_what_was_reported(printed: dict[tuple[str, str], dict[str
     expected = getattr(card, f"expected_{side}")
     values = expected if isinstance(expected, tuple) else (expected,)
     assert [float(part) for part in last[1].split(",")] == pytest.approx(values, rel=0, abs=card.tolerance, nan_ok=True)
+
+
+def test_s5_a_masked_mean_written_by_hand_has_no_finite_gradient() -> None:
+    """0 / 0 passes nan back, where torch's own mean over no labels passes 0."""
+    inputs, none = torch.ones(1, 2), torch.tensor([-100])
+    for by_hand in (True, False):
+        weight = torch.zeros(2, 2, requires_grad=True)
+        if by_hand:
+            losses, mask = cross_entropy(inputs @ weight, none.clamp(min=0), reduction="none"), torch.zeros(1)
+            loss = (losses * mask).sum() / mask.sum()
+        else:
+            loss = cross_entropy(inputs @ weight, none)
+        loss.backward()
+        assert loss.isnan() and weight.grad is not None
+        assert weight.grad.isnan().all() == by_hand and (weight.grad == 0).all() != by_hand
+
+
+def test_b39_the_corrected_momentum_is_near_for_unequal_means() -> None:
+    """B39's other numbers: micro-batches {0, 0} and {4, 4} at N = 2; r = 1 - sqrt(0.9) leaves 4 r, not 0.1 x 2."""
+    norm = torch.nn.BatchNorm1d(1)
+    norm.momentum = 1 - 0.9**0.5
+    for value in (0.0, 4.0):
+        norm(torch.full((2, 1), value))
+    assert norm.running_mean.item() == pytest.approx(4 * (1 - 0.9**0.5), rel=1e-6)
+    assert f"{norm.running_mean.item():.4f} where the whole batch gives 0.2" in pitfalls.load().card("b39").why
 
 
 def test_every_reported_fault_is_on_one_card() -> None:

@@ -122,9 +122,9 @@ def test_a_gradual_warm_up_climbs_from_the_small_batchs_rate():
     assert rates == pytest.approx([0.1 + 3.1 * k / 5 for k in range(1, 6)] + [3.2, 3.2], rel=CLOSED)
 
 
-def test_no_schedule_goes_below_its_minimum():
-    schedule = Schedule("step", 10, minimum=0.3, milestones=(2, 4), factor=0.5)
-    assert [schedule.share(k) for k in (1, 2, 3, 4, 5, 10)] == [1.0, 1.0, 0.5, 0.5, 0.3, 0.3]
+def test_after_the_last_update_no_schedule_is_below_its_minimum():
+    step, constant = Schedule("step", 10, minimum=0.3, milestones=(2, 4), factor=0.5), Schedule("constant", 10)
+    assert [*map(step.share, (1, 2, 3, 4, 5, 10)), constant.share(11)] == [1.0, 1.0, 0.5, 0.5, 0.3, 0.3, 1.0]
     for kind in ("poly", "cosine", "linear"):
         assert [Schedule(kind, 10, 2, minimum=0.1).share(k) for k in (11, 12, 1000)] == [0.1] * 3  # type: ignore[arg-type]
 

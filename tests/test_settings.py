@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accum_core import catalogue
+from accum_core.batching import divisors
 from accum_core.errors import SettingError
 from accum_core.records import RunConfig
 from accum_core.reduction import REDUCTION_KINDS
@@ -23,7 +24,7 @@ configs = st.builds(
         update={"effective_batch_size": effective, "micro_batch_size": effective // n, **rest}
     ),
     effective=st.just(48),
-    n=st.sampled_from(settings.divisors(48)),
+    n=st.sampled_from(divisors(48)),
     norm=st.sampled_from(list(catalogue.entries("norms"))),
     model=st.sampled_from(catalogue.entries("workloads")["landcover"]["MODELS"]),
     reduction=st.sampled_from(REDUCTION_KINDS),
@@ -42,7 +43,7 @@ def test_an_address_gives_back_its_settings(config: RunConfig, base: RunConfig) 
 
 @given(effective=st.integers(1, 5000))
 def test_divisors_are_all_of_them(effective: int) -> None:
-    assert settings.divisors(effective) == [n for n in range(1, effective + 1) if effective % n == 0]
+    assert divisors(effective) == [n for n in range(1, effective + 1) if effective % n == 0]
 
 
 @given(effective=st.integers(1, 500), micro=st.integers(1, 600))
