@@ -36,6 +36,7 @@ TIME_LIMIT: Final = 120.0
 AT_ONCE: Final = 2
 SIDES: Final = ("wrong", "right")
 RESULT: Final = "result ="
+AGAIN: Final = "run it again"
 
 Value = float | tuple[float, ...]
 
@@ -160,6 +161,7 @@ class Outcome:
 _places = threading.BoundedSemaphore(AT_ONCE)
 _turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 _newest: dict[str, Outcome] = {}
+_failures: dict[str, str] = {}  # of cards whose last run failed
 
 
 def run(card: Card, time_limit: float = TIME_LIMIT) -> Outcome:
@@ -179,8 +181,27 @@ def run(card: Card, time_limit: float = TIME_LIMIT) -> Outcome:
         newest = _newest.get(card.id)
         if newest is None or newest.started < asked:
             with _places:
-                newest = _newest[card.id] = _run(card, time_limit)
+                _failures.pop(card.id, None)
+                try:
+                    newest = _newest[card.id] = _run(card, time_limit)
+                except ScriptError as error:
+                    _failures[card.id] = str(error)
+                    raise
         return newest
+
+
+def latest(card: Card) -> Outcome | None:
+    """What the last run of a card gave, whoever asked for it; None before any.
+
+    A run that is under way is waited for.
+
+    Raises:
+        ScriptError: when that run failed.
+    """
+    with _turns[card.id]:
+        if card.id in _failures:
+            raise ScriptError(_failures[card.id])
+        return _newest.get(card.id)
 
 
 def _run(card: Card, time_limit: float) -> Outcome:
@@ -213,14 +234,14 @@ def _run(card: Card, time_limit: float) -> Outcome:
             raise
     if process.returncode:
         reason = complaints.strip().rpartition("\n")[2] or f"the process ended with code {process.returncode}"
-        raise ScriptError(f"card = {card.id!r}: its scripts could not be run ({reason}); run it again.")
+        raise ScriptError(f"card = {card.id!r}: its scripts could not be run ({reason}); {AGAIN}.")
     wrong, right = (_output(card, *pair) for pair in zip(SIDES, json.loads(replies), strict=True))
     return Outcome(wrong, right, started)
 
 
 def _output(card: Card, side: str, reply: dict[str, str]) -> Output:
     if reply["error"]:
-        raise ScriptError(f"card = {card.id!r}: its {side} script failed ({reply['error']}); restore the data file.")
+        raise ScriptError(f"card = {card.id!r}: its {side} script failed ({reply['error']}); {reply['remedy']}.")
     printed, _, last = reply["printed"].rstrip().rpartition("\n")
     return Output(_numbers(last, f"card = {card.id!r}: its {side} script"), printed)
 
@@ -239,13 +260,15 @@ def main(paths: list[str]) -> None:
     """Run scripts one after the other and write what each printed, or how it failed, as JSON."""
     replies = []
     for path in paths:
-        printed, failure = io.StringIO(), ""
+        printed, failure, remedy = io.StringIO(), "", ""
         with contextlib.redirect_stdout(printed):
             try:
                 runpy.run_path(path, run_name="__main__")
             except Exception as error:
-                failure = f"{type(error).__name__}: {error}"
-        replies.append({"printed": printed.getvalue(), "error": failure})
+                failure = ": ".join([type(error).__name__, str(error).rstrip().rpartition("\n")[2]])
+                # torch's error for a rank that a signal or an exit ended says nothing of the script.
+                remedy = AGAIN if hasattr(error, "exit_code") else f"{AGAIN}, and restore the data file if it fails too"
+        replies.append({"printed": printed.getvalue(), "error": failure, "remedy": remedy})
     json.dump(replies, sys.stdout)
 
 

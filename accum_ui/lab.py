@@ -38,6 +38,9 @@ PROBLEM: Final = "lab_problem"
 NOTICE: Final = "lab_notice"
 # What Markdown would take for formatting, a formula, a link or a picture; a mark inside a word is none.
 MARKDOWN: Final = re.compile(r"[\\`*$~<\[\]]|:(?=\S)|(?<!\w)_|_(?!\w)")
+# What makes a bare address of the text a link, after all formatting, so that only a character in between prevents it.
+ADDRESSES: Final = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?<=@)", re.IGNORECASE)
+WORD_JOINER: Final = "\u2060"  # has no width and breaks no line
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,7 @@ def key(field: str) -> str:
 def literal(sentence: str) -> str:
     """A sentence that quotes the address, as Markdown that shows it letter by letter: a link that somebody sends
     must not format the page, nor make it load a picture from elsewhere."""
-    return MARKDOWN.sub(r"\\\g<0>", sentence)
+    return MARKDOWN.sub(r"\\\g<0>", ADDRESSES.sub(WORD_JOINER, sentence))
 
 
 def fill(config: RunConfig) -> None:

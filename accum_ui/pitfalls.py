@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
+from functools import partial
 from html import escape
 from math import isnan
 from pathlib import Path
 from typing import Final, Literal
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from accum_core import pitfalls
-from accum_core.errors import LabError, SettingError
+from accum_core.errors import LabError
 from accum_core.pitfalls import Card, Cards, Outcome, Output
-from accum_ui import palette
-from accum_ui.lab import literal
+from accum_ui import palette, pitfalls_state
+from accum_ui.pitfalls_state import ALL, GROUP, OPEN, RAN, SEARCH, matching
 
 Side = Literal["wrong", "right"]
 
 STYLE: Final = Path(__file__).with_name("pitfalls.css")
 SIGNS: Final[Mapping[Side, str]] = {"wrong": "\u2212", "right": "+"}
 SHADES: Final = {"wrong": palette.VERDICT_COLORS["refuted"], "right": palette.VERDICT_COLORS["supported"]}
-# Session keys: the controls, and what is known of the cards.
-GROUP: Final = "pitfalls_group"
-SEARCH: Final = "pitfalls_search"
-ALL: Final = ""
-OPEN: Final = "pitfalls_open"
-OUTCOMES: Final = "pitfalls_outcomes"
 
 
 def show() -> None:
@@ -39,40 +35,50 @@ def show() -> None:
     except LabError as error:
         st.error(str(error), icon=":material/error:")
         return
-    strayed = _enter(cards)
-    for sentence in strayed:
-        st.error(sentence, icon=":material/error:")
+    for refusal in pitfalls_state.open_page(cards):
+        st.error(refusal, icon=":material/error:")
+    _controls(cards)
+    group, words = st.session_state[GROUP], st.session_state[SEARCH]
+    found = matching(cards.cards, group, words)
+    if not found:
+        _nothing(bool(matching(cards.cards, ALL, words)))
+    results = []
+    for heading in cards.groups:
+        members = [card for card in found if card.group == heading.id]
+        if members and group == ALL:
+            st.subheader(heading.title, anchor=False)
+        results += [result for card in members if (result := _card(card))]
+    for result in results:  # after the whole list, which need not wait for the scripts
+        result()
+
+
+def _controls(cards: Cards) -> None:
     titles = {ALL: "All"} | {group.id: group.title for group in cards.groups}
-    st.pills("Group", titles, format_func=titles.__getitem__, key=GROUP, required=True, label_visibility="collapsed")
+    st.pills(
+        "Group",
+        titles,
+        format_func=titles.__getitem__,
+        key=GROUP,
+        required=True,
+        label_visibility="collapsed",
+        on_change=pitfalls_state.moved,
+    )
     st.text_input(
         "Search",
         key=SEARCH,
         placeholder="Search: Adam, NaN, transformers ...",
         label_visibility="collapsed",
         type="search",
+        on_change=pitfalls_state.moved,
     )
-    found = matching(cards.cards, st.session_state[GROUP], st.session_state[SEARCH])
-    if not found:
-        st.info("No card holds all of these words: try fewer, or another group.", icon=":material/search_off:")
-    for group in cards.groups:
-        members = [card for card in found if card.group == group.id]
-        if members and st.session_state[GROUP] == ALL:
-            st.subheader(group.title, anchor=False)
-        for card in members:
-            _card(card)
-    if not strayed:
-        _remember()
 
 
-def matching(cards: Iterable[Card], group: str, words: str) -> list[Card]:
-    """The cards of a group (of every group for ``ALL``) that hold every one of the words, in capitals or not."""
-    wanted = words.casefold().split()
-
-    def holds(card: Card) -> bool:
-        text = " ".join([card.title, card.saw, card.why, card.quantity, *card.rows, *card.reports]).casefold()
-        return all(word in text for word in wanted)
-
-    return [card for card in cards if group in (ALL, card.group) and holds(card)]
+def _nothing(elsewhere: bool) -> None:
+    if not elsewhere:
+        st.info("No card holds all of these words: try fewer.", icon=":material/search_off:")
+        return
+    st.info("No card of this group holds all of these words, but one of another does.", icon=":material/search_off:")
+    st.button("Search all groups", key="pitfalls_everywhere", on_click=pitfalls_state.look_everywhere)
 
 
 def different_lines(wrong: str, right: str) -> dict[Side, list[int]]:
@@ -129,65 +135,46 @@ def _number(value: float) -> str:
     return "NaN" if isnan(value) else f"{value:.4g}".replace("-", SIGNS["wrong"])
 
 
-def _enter(cards: Cards) -> list[str]:
-    """Read the address when the page opens; sentences about what it names and there is not."""
-    if GROUP in st.session_state:
-        return []
-    group, card, refusals = ALL, None, []
-    try:
-        if name := st.query_params.get("group"):
-            group = cards.group(name).id
-        if name := st.query_params.get("card"):
-            card = cards.card(name)
-    except SettingError as error:
-        refusals.append(literal(str(error)))
-    # A link to a card leads to it, not to the head of a list that has it somewhere.
-    st.session_state[GROUP] = card.group if card else group
-    st.session_state[SEARCH] = ""
-    st.session_state[OPEN] = card.id if card else None
-    st.session_state[OUTCOMES] = {}
-    return refusals
-
-
-def _remember() -> None:
-    """Write the address that gives this page in another browser."""
-    named = {"group": st.session_state[GROUP], "card": st.session_state[OPEN]}
-    wanted = {name: value for name, value in named.items() if value}
-    if wanted != st.query_params.to_dict():
-        st.query_params.from_dict(wanted)
-
-
-def _card(card: Card) -> None:
-    key = f"pitfalls_card_{card.id}"
+def _card(card: Card) -> Callable[[], None] | None:
+    """A card, and what shows the result of its scripts if that was asked for."""
+    key = pitfalls_state.card_key(card.id)
     st.session_state[key] = st.session_state[OPEN] == card.id
-    with st.expander(card.title, key=key, on_change=_toggle, args=(card.id,)) as box:
-        if box.open:
-            _opened(card)
+    with st.expander(card.title, key=key, on_change=pitfalls_state.toggle, args=(card.id,)) as box:
+        return _opened(card) if box.open else None
 
 
-def _toggle(name: str) -> None:
-    """Open a card, which closes the one that was open, or close it."""
-    st.session_state[OPEN] = name if st.session_state[f"pitfalls_card_{name}"] else None
-
-
-def _opened(card: Card) -> None:
+def _opened(card: Card) -> Callable[[], None] | None:
     links = ", ".join(f"[{name}]({address})" for name, address in card.links().items())
     st.markdown(f"**What people saw.** {card.saw}\n\n**Why.** {card.why}\n\n**Reported in** {links}.")
-    if st.button("Run both", key="pitfalls_run", type="primary", icon=":material/play_arrow:"):
-        st.session_state[OUTCOMES].pop(card.id, None)
-        try:
-            with st.spinner("Both scripts run on this machine, which takes some seconds."):
-                st.session_state[OUTCOMES][card.id] = pitfalls.run(card)
-        except LabError as error:
-            st.error(str(error), icon=":material/error:")
-    if outcome := st.session_state[OUTCOMES].get(card.id):
-        _numbers(card, outcome)
+    pressed = st.button(
+        "Run both",
+        key="pitfalls_run",
+        type="primary",
+        icon=":material/play_arrow:",
+        on_click=pitfalls_state.ask,
+        args=(card.id,),
+    )
+    place = st.container()
     marked = different_lines(card.wrong, card.right)
     for column, side in zip(st.columns(2, gap="medium"), SIGNS, strict=True):
         with column, st.container(key=f"pitfalls_{side}", gap="small"):
             title = f'<h4><span class="pitfall-side">{SIGNS[side]}</span> The {side} loop</h4>'
             st.html(f"{title}<style>{marks(side, marked[side])}</style>")
             st.code(getattr(card, side), language="python")
+    return partial(_result, card, place, pressed) if card.id in st.session_state[RAN] else None
+
+
+def _result(card: Card, place: DeltaGenerator, pressed: bool) -> None:
+    """Run the scripts; or, as a reload and a click elsewhere leave a run under way, wait for it and show its result."""
+    with place:
+        try:
+            with st.spinner("Both scripts run on this machine, which takes some seconds."):
+                outcome = pitfalls.run(card) if pressed else pitfalls.latest(card)
+        except LabError as error:
+            st.error(str(error), icon=":material/error:")
+            return
+        if outcome:
+            _numbers(card, outcome)
 
 
 def _numbers(card: Card, outcome: Outcome) -> None:

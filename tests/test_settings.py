@@ -80,7 +80,20 @@ def test_an_address_neither_formats_the_page_nor_loads_anything(value: str) -> N
     # CommonMark: a backslash takes the meaning from the mark after it.
     assert not set("*[]$<") & set(re.sub(r"\\.", "", written))
     assert "_a_" not in written
-    assert re.sub(r"\\(.)", r"\1", written) == sentence
+    assert re.sub(r"\\(.)", r"\1", written).replace("\u2060", "") == sentence  # a word joiner is not seen
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["http://elsewhere.example/a", "HTTPS://elsewhere.example", "www.elsewhere.example", "me@elsewhere.example"],
+)
+def test_an_address_within_the_address_is_no_link(value: str) -> None:
+    """GitHub Flavored Markdown makes these links wherever they stand in the text, with backslashes or without."""
+    sentence = f"norm = {value!r}: is not known; use micro_batch_size."
+    link = re.compile(r"https?://[-.\w]|www\.[-.\w]|[-.+\w]@[-.\w]", re.IGNORECASE)
+    shown = re.sub(r"\\(.)", r"\1", lab.literal(sentence))
+    assert link.search(sentence) and not link.search(shown)
+    assert shown.replace("\u2060", "") == sentence
 
 
 def test_a_base_that_cannot_be_is_refused() -> None:
