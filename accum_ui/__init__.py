@@ -9,9 +9,9 @@
 7. ``lab``, ``controls``   the Lab page's state and its controls
 8. ``recipe``, ``loop``   the loop of the present settings as a script, and its place on the page
 9. ``results``, ``figures``, ``home``   committed results, the plotly figures made of them, and the first page
-10. ``loss_scaling`` with ``scaling_controls``, ``scaling_window``, ``scaling_figures``, ``scaling_words`` and
-    ``frameworks``   the page that divides a window in every way
-11. ``pitfalls``   the page of loops that go wrong
+10. ``loss_scaling`` with ``scaling_controls``, ``scaling_window``, ``scaling_address``, ``scaling_figures``,
+    ``scaling_words``, ``scaling_numbers`` and ``frameworks``   the page that divides a window in every way
+11. ``pitfalls``, ``pitfalls_state``   the page of loops that go wrong; ``history``   Back and Forward on both
 12. ``palette``    every colour, for light and for dark
 13. ``navigation``, ``main``, ``resources``   the frame of every page and what the pages share
 

@@ -68,6 +68,7 @@ def _charts(micro_batches: Sequence[MicroBatch], outcomes: dict[ReductionKind, O
     with errors.container(border=True, key="scaling_errors"):
         if any(outcome.error is None for outcome in outcomes.values()):
             st.markdown("### The whole batch's gradient is zero")
+            st.caption("The gradient error is a share of its norm, so that there is none to draw.")
             return
         _panel(scaling_figures.errors_panel(outcomes, dark=dark))
         _download("The errors (CSV)", "loss_scaling_gradient_errors.csv", scaling_figures.errors_csv(outcomes))

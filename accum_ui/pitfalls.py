@@ -16,7 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from accum_core import pitfalls
 from accum_core.errors import LabError
 from accum_core.pitfalls import Card, Cards, Outcome, Output
-from accum_ui import palette, pitfalls_state
+from accum_ui import history, palette, pitfalls_state
 from accum_ui.pitfalls_state import ALL, GROUP, OPEN, RAN, SEARCH, matching
 
 Side = Literal["wrong", "right"]
@@ -61,7 +61,7 @@ def _controls(cards: Cards) -> None:
         key=GROUP,
         required=True,
         label_visibility="collapsed",
-        on_change=pitfalls_state.moved,
+        on_change=history.moved,
     )
     st.text_input(
         "Search",
@@ -69,7 +69,7 @@ def _controls(cards: Cards) -> None:
         placeholder="Search: Adam, NaN, transformers ...",
         label_visibility="collapsed",
         type="search",
-        on_change=pitfalls_state.moved,
+        on_change=history.moved,
     )
 
 

@@ -18,6 +18,7 @@ import streamlit as st
 
 from accum_core.errors import SettingError
 from accum_core.pitfalls import Card, Cards
+from accum_ui import history
 from accum_ui.lab import literal
 
 ALL: Final = "all"
@@ -28,8 +29,7 @@ SEARCH: Final = "pitfalls_search"
 OPEN: Final = "pitfalls_open"
 RAN: Final = "pitfalls_ran"
 # ... the address that the page knows of, and whether this run of the page answers a control.
-ADDRESS: Final = "pitfalls_address"
-MOVED: Final = "pitfalls_moved"
+PAGE: Final = "pitfalls"
 
 Found = TypeVar("Found")
 
@@ -97,39 +97,30 @@ def open_page(cards: Cards) -> list[str]:
     """
     address = st.query_params.to_dict()
     meant, refusals = read(address, cards)
-    # A control may have been moved before the browser heard of the newest address, which then is no step back.
-    moved = st.session_state.pop(MOVED, False)
-    if GROUP not in st.session_state or (address != st.session_state[ADDRESS] and not moved):
+    if history.stepped(PAGE) or GROUP not in st.session_state:
         _fill(meant)
     shown = _shown(cards)
     if shown != meant:
         address, refusals = written(shown, cards), []
-    st.session_state[ADDRESS] = address
-    if address != st.query_params.to_dict():
-        st.query_params.from_dict(address)
+    history.write(PAGE, address)
     return refusals
-
-
-def moved() -> None:
-    """Callback of a control: what it shows now is what counts, not the address."""
-    st.session_state[MOVED] = True
 
 
 def toggle(name: str) -> None:
     """Open a card, which closes the one that was open, or close it."""
-    moved()
+    history.moved()
     st.session_state[OPEN] = name if st.session_state[card_key(name)] else None
 
 
 def ask(name: str) -> None:
     """Show the result of a card's scripts."""
-    moved()
+    history.moved()
     st.session_state[RAN].add(name)
 
 
 def look_everywhere() -> None:
     """Search all groups."""
-    moved()
+    history.moved()
     st.session_state[GROUP] = ALL
 
 

@@ -83,6 +83,7 @@ def _weight_axis(figure: go.Figure, low: float, high: float) -> None:
         tickvals=ticks,
         ticktext=[f"{tick:g}" if tick >= 1 or base == 10 else f"1/{1 / tick:g}" for tick in ticks],
         title_text="weight of one label (×)",
+        automargin=True,  # from 1000 on the ticks take the room of the title
     )
 
 

@@ -126,10 +126,10 @@ class Passes:
             exchange="end" if watched else exchange,
         )
         leave = leave if self.world_size == 1 else None
-        window = self._complete(accumulation, after_micro_batch, leave)
+        outcome = Outcome(self._complete(accumulation, after_micro_batch, leave), plan, start)
         if self.left is not None:
             self.left["buffers"] = start.buffers
-        return Outcome(window, plan, start)
+        return outcome
 
     def _complete(
         self,
