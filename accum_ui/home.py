@@ -16,7 +16,7 @@ from accum_core.provenance import code_version
 from accum_core.records import Environment, RunConfig
 from accum_core.result_file import ResultFile
 from accum_ui import figures, palette, results, settings
-from accum_ui.navigation import PAGES
+from accum_ui.navigation import PAGES, page_files
 from accum_ui.words import POINT, norm_title, number
 from experiments import find, result_path
 
@@ -46,6 +46,7 @@ def show(name: str) -> None:
     if result is not None:
         _verdicts(result, experiment)
     _published(experiment)
+    _pages()
 
 
 def watched(result: ResultFile | None) -> list[RunConfig]:
@@ -153,6 +154,12 @@ def _way_on(configs: Sequence[RunConfig]) -> None:
                 icon=":material/play_arrow:",
                 query_params=settings.address(config, RunConfig.of(), None),
             )
+
+
+def _pages() -> None:
+    st.header("The pages", anchor=False)
+    for file in page_files()[1:]:
+        st.page_link(file.path, label=f"**{file.title}**: {file.summary}")
 
 
 def _panel(panel: figures.Panel, level: int) -> None:

@@ -17,12 +17,13 @@ GROUPS: Final = ("", "See", "Reproduce", "Decide")
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """One file of ``pages``: its place, title, address and group ("" for the start)."""
+    """One file of ``pages``: its place, title, address, group ("" for the start) and what its docstring says of it."""
 
     path: Path
     title: str
     address: str
     group: str
+    summary: str
 
 
 def page_files(folder: Path = PAGES) -> list[PageFile]:
@@ -30,8 +31,10 @@ def page_files(folder: Path = PAGES) -> list[PageFile]:
     found: list[PageFile] = []
     for path in sorted(folder.glob("[0-9]*_*.py"), key=lambda path: int(path.stem.split("_")[0])):
         title = path.stem.split("_", 1)[1].replace("_", " ")
-        group = "" if not found else _group(path)
-        found.append(PageFile(path, title, title.lower().replace(" ", "-"), group))
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        group = "" if not found else _group(tree)
+        summary = (ast.get_docstring(tree) or "").partition("\n")[0].partition(": ")[2]
+        found.append(PageFile(path, title, title.lower().replace(" ", "-"), group, summary))
     return found
 
 
@@ -42,8 +45,8 @@ def grouped(files: list[PageFile]) -> dict[str, list[PageFile]]:
     return {name: members for name, members in groups.items() if members}
 
 
-def _group(path: Path) -> str:
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+def _group(tree: ast.Module) -> str:
+    for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(id="GROUP")], value=ast.Constant(value=str(group))):
                 return group

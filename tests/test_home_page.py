@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 import made_results
@@ -37,6 +38,18 @@ def opened(result: ResultFile | None = None) -> AppTest:
 def words(page: AppTest) -> str:
     shown = [*page.title, *page.header, *page.markdown, *page.caption]
     return "\n".join([*(str(element.value) for element in shown), *(html.proto.body for html in page.get("html"))])
+
+
+def watch(page: AppTest) -> list[Any]:
+    """The links to runs in the Lab."""
+    return [link for link in page.get("page_link") if link.proto.label.startswith("Watch")]
+
+
+def test_every_page_is_named_with_what_it_shows(folder: Path) -> None:
+    labels = {link.proto.label for link in opened().get("page_link")}
+    for title in ("Lab", "Loss scaling", "Pitfalls"):
+        (label,) = (label for label in labels if label.startswith(f"**{title}**: "))
+        assert label.endswith(".") and len(label) > 40
 
 
 def test_result_is_shown_with_its_provenance(folder: Path) -> None:
@@ -91,7 +104,7 @@ def test_without_a_result_it_says_what_to_run(folder: Path) -> None:
     page = opened()
     assert f"python -m experiments run {NAME} --commit-results" in page.info[0].value
     assert len(page.get("plotly_chart")) == 2  # what others published needs no result of ours
-    assert len(page.get("page_link")) == 2
+    assert len(watch(page)) == 2
 
 
 def test_damaged_result_is_refused_in_a_sentence(folder: Path) -> None:
@@ -99,16 +112,16 @@ def test_damaged_result_is_refused_in_a_sentence(folder: Path) -> None:
     path.write_text(path.read_text().replace('"miou":0.7', '"miou":0.9'))
     page = opened()
     assert "does not match its sha256" in page.error[0].value
-    assert len(page.get("page_link")) == 2
+    assert len(watch(page)) == 2
 
 
 def test_the_way_to_the_lab_comes_before_the_details(folder: Path) -> None:
     headers = [header.value for header in opened(made_results.usual()).header]
-    assert headers == ["See it happen", "2 of 2 claims are supported", "What others published"]
+    assert headers == ["See it happen", "2 of 2 claims are supported", "What others published", "The pages"]
 
 
 def test_links_hold_the_settings_of_stored_runs(folder: Path) -> None:
-    links = opened(made_results.usual()).get("page_link")
+    links = watch(opened(made_results.usual()))
     assert [link.proto.label for link in links] == ["Watch BatchNorm at 4 × 2", "Watch GroupNorm at 4 × 2"]
     stored = {run.result.config for run in made_results.usual().runs}
     for link in links:

@@ -79,6 +79,7 @@ def test_script_runs_from_the_root_as_it_stands() -> None:
         {**SHORT, "effective_batch_size": 32, "micro_batch_size": 32, "updates": 2, "warmup_updates": 1},
         {**GROUP, "precision": "float64"},
         {**SHORT, "norm": "none", "reduction": "sum_of_means", "learning_rate": 1e-3},
+        {**SHORT, "norm": "batch_corrected"},
         {**SHORT, "reduction": "sum", "learning_rate": 1e-6},
     ],
     ids=str,
