@@ -19,6 +19,7 @@ from accum_core.reduction import LossReduction
 
 MicroBatch = tuple[Tensor, Tensor]
 Exchange = Literal["window", "micro_batch", "end"]
+EXCHANGES = get_args(Exchange)
 SAMPLES, PASSES, SQUARED = "", " ", "  "  # beside the terms' names, of which none is blank
 
 
@@ -71,12 +72,13 @@ class Accumulation:
         exchange: Exchange = "window",
     ) -> None:
         check_world(world_size)
-        if exchange not in get_args(Exchange):
-            raise SettingError("exchange", exchange, f"use one of {', '.join(get_args(Exchange))}")
+        if exchange not in EXCHANGES:
+            raise SettingError("exchange", exchange, f"use one of {', '.join(EXCHANGES)}")
         if needs_whole_window(objective) and rule.kind == "exact" and (len(micro_batches) > 1 or world_size > 1):
             remedy = "samples meet one another in this loss, so it has no parts; use accumulate_gradients"
             raise SettingError("objective", type(objective).__name__, remedy)
-        self._trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        parameters = list(model.parameters())
+        self._trainable = [parameter for parameter in parameters if parameter.requires_grad]
         self._widened = precision.widened(self._trainable)
         self._micro_batches = micro_batches
         self._objective = objective
@@ -91,7 +93,7 @@ class Accumulation:
         # Buckets of DistributedDataParallel have the parameters' type, which is not that of the sums; and where ranks
         # make unequal numbers of passes, or none, one would wait for an exchange that another does not come to.
         alike = all_passes**2 == world_size * squared
-        silent = silence(model)
+        silent = silence(model) if world_size > 1 else None
         on_the_way = alike and silent is not None and not self._widened
         self._exchange = exchange if world_size == 1 or on_the_way else "end"
         if self._exchange == "end" and world_size > 1 and is_sharded(model):
@@ -110,8 +112,8 @@ class Accumulation:
             ]
             for name in self._names
         }
-        first = next(model.parameters(), None)
-        self._device = first.device if first is not None else micro_batches[0][0].device
+        self._starts: dict[tuple[float, torch.dtype], Tensor] = {}
+        self._device = parameters[0].device if parameters else micro_batches[0][0].device
         self._silent = silent if self._exchange == "window" else None
         self._clear()
         widen(self._widened, precision.accumulators)
@@ -126,10 +128,10 @@ class Accumulation:
     def complete(self, after_micro_batch: Callable[[int], None] | None = None) -> WindowResult:
         """Make the passes that are left and close the window."""
         try:
-            while self.left:
+            for index in range(self.index, len(self._micro_batches)):
                 self.advance()
                 if after_micro_batch is not None:
-                    after_micro_batch(self.index - 1)
+                    after_micro_batch(index)
         except BaseException:
             self.abandon()
             raise
@@ -231,24 +233,34 @@ class Accumulation:
 
     def _forward(self) -> Mapping[str, Tensor]:
         inputs, targets = self._micro_batches[self.index]
-        inputs = inputs.to(self._device, non_blocking=True)
-        targets = targets.to(self._device, non_blocking=True)
-        with self._precision.forward(self._device):
+        if inputs.device != self._device or targets.device != self._device:
+            inputs, targets = (part.to(self._device, non_blocking=True) for part in (inputs, targets))
+        if self._precision.autocast is None:
             sums = self._objective.sums(self._model, inputs, targets)
+        else:
+            with self._precision.forward(self._device):
+                sums = self._objective.sums(self._model, inputs, targets)
         for name in self._names:
             self._summed[name] += sums[name].detach()
         return sums
 
     def _backward(self, sums: Mapping[str, Tensor]) -> None:
         # The backward pass starts from each term's factor: nothing is scaled afterwards, when it could already have
-        # overflowed.
-        # A term without a valid label may be a plain zero, which has no graph.
-        names = [name for name in self._names if sums[name].requires_grad]
-        if not names and any(self._factors[name][self.index] for name in self._names):
+        # overflowed. A term without a valid label may be a plain zero, which has no graph.
+        terms, factors = [], []
+        for name in self._names:
+            if (total := sums[name]).requires_grad:
+                factor = self._factors[name][self.index]
+                # Most micro-batches of a window share one factor, so its tensor is made once.
+                if (start := self._starts.get((factor, total.dtype))) is None:
+                    start = self._starts[factor, total.dtype] = torch.full_like(total, factor, requires_grad=False)
+                terms.append(total)
+                factors.append(start)
+        if terms:
+            torch.autograd.backward(terms, factors)
+        elif any(self._factors[name][self.index] for name in self._names):
             remedy = "has no graph; train some parameter, with gradients on (no torch.no_grad, no detach)"
             raise SettingError("model", type(self._model).__name__, f"its loss {remedy}")
-        factors = [torch.full_like(sums[name], self._factors[name][self.index]) for name in names]
-        torch.autograd.backward([sums[name] for name in names], factors)
 
     def _is_finite(self) -> bool:
         gradients = [parameter.grad for parameter in self._trainable if parameter.grad is not None]
