@@ -14,13 +14,19 @@ TITLE_AND_TICKS = """() => [...document.querySelectorAll('.st-key-scaling_shares
     document.querySelector('.st-key-scaling_shares .ytitle').getBoundingClientRect().right)"""
 
 
+def shows(page: Any, told: str) -> None:
+    """Wait for a heading and for the end of the run of the page that made it: the address is written at its end."""
+    page.get_by_role("heading", name=told).wait_for()
+    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
+
+
 def test_back_and_forward_walk_through_what_was_chosen(chromium: Any, server: str) -> None:
     with browsing(chromium, server) as page:
         page.goto(f"{server}/loss-scaling")
-        page.get_by_role("heading", name="all 140 pixels").wait_for()
+        shows(page, "all 140 pixels")
         for preset, told in (("Equal", "all 256 pixels"), ("1 token and 3 tokens", "all 4 labels")):
             page.get_by_role("button", name=preset, exact=True).click()
-            page.get_by_role("heading", name=told).wait_for()
+            shows(page, told)
         page.wait_for_url("**source=numbers")
         for step, told in (
             (page.go_back, "all 256 pixels"),
@@ -29,7 +35,7 @@ def test_back_and_forward_walk_through_what_was_chosen(chromium: Any, server: st
             (page.go_forward, "all 4 labels"),
         ):
             step()
-            page.get_by_role("heading", name=told).wait_for()
+            shows(page, told)
 
 
 def test_n_that_nobody_set_follows_quick_keys(chromium: Any, server: str) -> None:
