@@ -159,7 +159,9 @@ def _way_on(configs: Sequence[RunConfig]) -> None:
 def _pages() -> None:
     st.header("The pages", anchor=False)
     for file in page_files()[1:]:
-        st.page_link(file.path, label=f"**{file.title}**: {file.summary}")
+        # A link's text is cut on a narrow screen, where a caption wraps.
+        st.page_link(file.path, label=f"**{file.title}**")
+        st.caption(file.summary)
 
 
 def _panel(panel: figures.Panel, level: int) -> None:
