@@ -19,11 +19,15 @@ class Preset:
         seeds: the seeds that confirm the claims; none of them chose the settings.
         configs: the runs of one seed, by the label that ``Experiment.measure`` knows them by.
         summary: what it takes, in one sentence.
+        claims: those that it judges, where they are not the experiment's.
+        long: hours or days; time and memory are then estimated from a few updates before it starts.
     """
 
     seeds: tuple[int, ...]
     configs: Callable[[int], Mapping[str, RunConfig]]
     summary: str
+    claims: tuple[Claim, ...] = ()
+    long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,8 @@ class Experiment:
         name: the file's name.
         title, paper, question: for people.
         claims: fixed before the confirming seeds are run.
-        presets: ``smoke`` (seconds, for tests) and ``bench`` (2 cores, under 10 minutes) at least.
+        presets: ``smoke`` (seconds, for tests) and ``bench`` (2 cores, under 10 minutes) at least, ``full`` for the
+            paper's own recipe.
         measure: from one seed's final metrics by label to its effects by name; an effect whose runs that seed has
             not is left out, and the claim rests on the other seeds.
         published: figures that the experiment answers to.
@@ -82,10 +87,18 @@ class Experiment:
             "claims": [{"id": claim.id, "statement": claim.statement} for claim in self.claims],
         }
 
-    def verdicts(self, metrics: Sequence[Mapping[str, Mapping[str, float]]]) -> list[dict[str, Any]]:
-        """One verdict a claim, from one mapping (label -> final metrics) a seed."""
+    def claims_of(self, preset: str) -> tuple[Claim, ...]:
+        """What a preset judges.
+
+        Raises:
+            SettingError: for an unknown preset.
+        """
+        return self.preset(preset).claims or self.claims
+
+    def verdicts(self, preset: str, metrics: Sequence[Mapping[str, Mapping[str, float]]]) -> list[dict[str, Any]]:
+        """One verdict a claim of the preset, from one mapping (label -> final metrics) a seed."""
         effects = [self.measure(of_seed) for of_seed in metrics]
         return [
             claim.judge([found[claim.effect] for found in effects if claim.effect in found]).model_dump()
-            for claim in self.claims
+            for claim in self.claims_of(preset)
         ]

@@ -68,18 +68,23 @@ class Message(Record):
 class Validation(Record):
     """Quality on the held-out samples, at the model's present parameters in evaluation mode.
 
+    Each kind of task has its own measures, and None where they do not apply; a workload's ``MEASURE`` names the one
+    that its runs are compared by (``accum_core.measures``).
+
     Attributes:
+        loss: weighted mean of the objective.
         miou: mean over classes of intersection over union, in [0, 1]; classes absent from both are left out.
         pixel_accuracy: share of valid pixels that are right.
-        class_iou: one value a class, NaN where the class is absent from both.
-        loss: weighted mean of the objective.
+        class_iou: one value a class, NaN where the class is absent from both; empty without maps.
+        error: share of samples whose class is wrong, in [0, 1].
         pictures: predictions on the workload's display samples, as base64 PNG files.
     """
 
-    miou: float
-    pixel_accuracy: float
-    class_iou: tuple[float, ...]
     loss: float
+    miou: float | None = None
+    pixel_accuracy: float | None = None
+    class_iou: tuple[float, ...] = ()
+    error: float | None = None
     pictures: tuple[str, ...] = ()
 
 
@@ -144,8 +149,9 @@ class RunResult(Record):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The run's final numbers: ``miou`` and ``loss`` (validation, last), and the medians over updates of
-        ``gradient_error`` and ``cosine`` against the full batch at equal weights."""
+        """The run's final numbers: the last validation's ``loss`` and whatever of ``miou``, ``pixel_accuracy`` and
+        ``error`` it has, and the medians over updates of ``gradient_error`` and ``cosine`` against the full batch at
+        equal weights."""
         return summarise(self.records)
 
 
@@ -156,9 +162,9 @@ def summarise(records: tuple[UpdateRecord, ...] | list[UpdateRecord]) -> dict[st
     metrics: dict[str, float] = {}
     validations = [record.validation for record in records if record.validation is not None]
     if validations:
-        metrics["miou"] = validations[-1].miou
-        metrics["pixel_accuracy"] = validations[-1].pixel_accuracy
-        metrics["loss"] = validations[-1].loss
+        for name in ("miou", "pixel_accuracy", "error", "loss"):
+            if (value := getattr(validations[-1], name)) is not None:
+                metrics[name] = value
     for name, field in (("gradient_error", "relative_error"), ("cosine", "cosine")):
         measured = [r.instruments["gradient_error"][field] for r in records if "gradient_error" in r.instruments]
         if measured:

@@ -18,6 +18,7 @@ OptimizerName = Literal["sgd", "adamw"]
 ScalingRule = Literal["none", "linear", "square_root", "half_life"]
 Precision = Literal["float32", "float64", "bfloat16_autocast", "float16_autocast", "bfloat16"]
 NonFinitePolicy = Literal["stop", "skip_micro_batch", "skip_window"]
+Offload = Literal["none", "host", "recompute"]
 LiveField = Literal["accumulation_steps", "norm", "learning_rate"]
 LARGEST_BATCH = 65536
 LARGEST_RATE = 100.0
@@ -35,6 +36,12 @@ class RunConfig(Record):
     Build it with ``RunConfig.of(...)`` to get refusals as one sentence. Counts are in updates or samples as named.
 
     Attributes:
+        norm_groups, norm_channels_per_group: groups of the norms over groups, or channels in each, if given.
+        ghost_batch_size: samples that ghost BatchNorm normalises over at a time.
+        renorm_r_max, renorm_d_max, renorm_warmup: bounds of batch renorm's correction, and the passes before it.
+        offload: where a window that runs in step (sync_batch) keeps what its backward pass needs: on the ``host``, or
+            there and computed again where that is cheap (``recompute``), or on the device (``none``), which then holds
+            what the undivided batch would.
         learning_rate: what the schedule multiplies; by default a linear warm-up times (1 - t/T)^0.9 after t of T
             updates.
         scaling: how the settings, meant for an effective batch of ``base_batch_size``, are carried over to this one
@@ -58,6 +65,12 @@ class RunConfig(Record):
     model: str = "deeplab"
     norm: str = "batch"
     norm_groups: int = Field(8, ge=1, le=4096)
+    norm_channels_per_group: int | None = Field(None, ge=1, le=4096)
+    ghost_batch_size: int = Field(2, ge=1, le=LARGEST_BATCH)
+    renorm_r_max: float = Field(3.0, ge=1, le=1000)
+    renorm_d_max: float = Field(5.0, ge=0, le=1000)
+    renorm_warmup: int = Field(0, ge=0, le=1_000_000)
+    offload: Offload = "host"
     effective_batch_size: int = Field(32, ge=1, le=LARGEST_BATCH)
     micro_batch_size: int = Field(2, ge=1, le=65536)
     reduction: ReductionKind = "exact"
@@ -126,6 +139,9 @@ class RunConfig(Record):
         if self.exchange_every_micro_batch and (self.shrink_on_out_of_memory or self.non_finite == "skip_micro_batch"):
             remedy = "cannot be with shrink_on_out_of_memory or skip_micro_batch, whose ranks decide at a window's end"
             raise SettingError("exchange_every_micro_batch", True, remedy)
+        if self.norm == "sync_batch" and self.non_finite == "skip_micro_batch":
+            remedy = "cannot take a micro-batch out of the statistics that sync_batch shares; use skip_window or stop"
+            raise SettingError("non_finite", self.non_finite, remedy)
         self._check_scaling()
         _ = self.plan
         if (largest := self.plan_at(self.updates).effective_batch_size) > LARGEST_BATCH:
@@ -172,13 +188,19 @@ class RunConfig(Record):
     def shape(self) -> Schedule:
         """The learning rate's course, as shares of ``peak_learning_rate``.
 
+        A rate that ``scaling`` raised is warmed up gradually from ``learning_rate``, which was right for the base batch
+        (Goyal et al. 2017, section 2.2). One that it left or lowered has nothing to climb from: like a run without a
+        rule, it is warmed up from 0.
+
         Raises:
             SettingError: for a warm-up or milestones that the updates have no room for.
         """
+        is_raised = self.peak_learning_rate > self.learning_rate
         return Schedule(
             self.schedule,
             self.updates,
             self.warmup_updates,
+            warmup_from=self.learning_rate / self.peak_learning_rate if is_raised else 0.0,
             milestones=self.milestones,
             factor=1.0 if self.decay == "batch" else self.decay_factor,
         )

@@ -39,7 +39,8 @@ class Schedule:
         kind: one of ``SCHEDULE_KINDS``.
         updates: T, all updates of the training, its tails' included.
         warmup_updates: W, fewer than T; update k of the warm-up has the share k / W.
-        warmup_from: share at which the warm-up starts, in [0, 1]: update k has f + (1 - f) k / W.
+        warmup_from: share f at which the warm-up starts, in [0, 1]: update k has f + (1 - f) k / W. With f = old rate /
+            new rate it is the gradual warm-up of Goyal et al. 2017 (arXiv 1706.02677, section 2.2).
         minimum: share of the base rate that is left when all updates are made, in [0, 1]; a step schedule does not
             go below it.
         milestones: for ``step``: updates made when the rate changes, rising.

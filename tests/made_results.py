@@ -84,6 +84,29 @@ def result(
     )
 
 
+def digits() -> ResultFile:
+    """BatchNorm's error rises from 0.1 to 0.5, 0.6 and 0.7 in one network of digits, and stays 0.1 in another."""
+    runs = []
+    for model, split in (("mlp", (0.5, 0.6, 0.7)), ("conv", (0.1, 0.1, 0.1))):
+        for seed in (1, 2, 3):
+            for micro, error in ((8, 0.1), (2, split[seed - 1])):
+                config = RunConfig.of(
+                    workload="digits", model=model, effective_batch_size=8, micro_batch_size=micro, seed=seed,
+                    updates=2, warmup_updates=1,
+                )  # fmt: skip
+                last = record(2, error=1.0).model_copy(update={"validation": Validation(error=error, loss=1.0)})
+                run = RunResult(config=config, environment=ENVIRONMENT, records=(record(1), last))
+                runs.append(StoredRun(label=f"{model}_{micro}", seed=seed, result=run))
+    return ResultFile(
+        experiment="wu_he_2018_group_norm",
+        preset="bench",
+        seeds=(1, 2, 3),
+        claims=(CLAIMS[0].judge([0.4, 0.5, 0.6]),),
+        environment=ENVIRONMENT,
+        runs=tuple(runs),
+    )
+
+
 def usual() -> ResultFile:
     """BatchNorm falls from 0.5, 0.6, 0.7 to 0.3 each; GroupNorm stays at 0.5, give or take 0.01."""
     return result(

@@ -178,7 +178,7 @@ def test_a_run_is_started_watched_changed_found_again_and_stopped(chromium: Any,
         page.keyboard.press("ArrowLeft")
         page.get_by_text("N = 1 takes effect at the next update.").wait_for()
         page.wait_for_function(f"() => {LOSS}.layout.shapes.length === 1")
-        page.get_by_role("radio", name="GroupNorm").click()
+        page.get_by_role("radio", name="GroupNorm", exact=True).click()
         page.wait_for_function(f"() => {LOSS}.layout.shapes.length === 2")
         assert marks(page)[-2:] == ["N 2 → 1", "norm batch → group"]
         assert crossing(page) == []
@@ -189,7 +189,7 @@ def test_a_run_is_started_watched_changed_found_again_and_stopped(chromium: Any,
         at_least(page, before + 3)
         assert page.url.endswith(f"/lab?run={run_id}")
         assert points(page)[0][:3] == [1, 2, 3]
-        assert page.get_by_role("radio", name="GroupNorm").is_checked()
+        assert page.get_by_role("radio", name="GroupNorm", exact=True).is_checked()
         assert page.get_by_role("slider").get_attribute("aria-valuetext") == "1 × 4"
 
         zoom(page)
@@ -244,7 +244,7 @@ def test_every_panel_is_drawn_and_nothing_is_wider_than_the_window(
         assert page.url == f"{server}/lab?run={run_id}&x=seconds"
         page.reload()
         page.wait_for_function(f"() => Math.abs({LOSS}?.data[2].x.at(-1) - 1.2) < 1e-6")
-        page.get_by_role("radio", name="LayerNorm").click()
+        page.get_by_role("radio", name="LayerNorm", exact=True).click()
         page.wait_for_url(f"**/lab?norm=layer&run={run_id}&x=seconds")
         with page.expect_download() as download:
             page.locator("[data-panel=loss] .lab-data").click()

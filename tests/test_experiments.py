@@ -31,10 +31,10 @@ def metrics_of(runs: tuple[StoredRun, ...]) -> dict[int, dict[str, dict[str, flo
         records = run.result.records
         last = [record.validation for record in records if record.validation is not None][-1]
         measured = [r.instruments["gradient_error"] for r in records if "gradient_error" in r.instruments]
+        counted = {"miou": last.miou, "pixel_accuracy": last.pixel_accuracy, "error": last.error}
         metrics.setdefault(run.seed, {})[run.label] = {
-            "miou": last.miou,
+            **{name: value for name, value in counted.items() if value is not None},
             "loss": last.loss,
-            "pixel_accuracy": last.pixel_accuracy,
             "gradient_error": statistics.median(m["relative_error"] for m in measured),
             "cosine": statistics.median(m["cosine"] for m in measured),
         }
@@ -44,6 +44,7 @@ def metrics_of(runs: tuple[StoredRun, ...]) -> dict[int, dict[str, dict[str, flo
 def check_verdicts(experiment: Experiment, runs: tuple[StoredRun, ...], verdicts: tuple[Verdict, ...]) -> None:
     """Hold each verdict against SciPy's own one-sample t interval over the seeds' effects."""
     effects = [experiment.measure(of_seed) for of_seed in metrics_of(runs).values()]
+    assert not any(experiment.presets[name].claims for name in ("smoke", "bench")), "these judge the experiment's own"
     assert [verdict.id for verdict in verdicts] == [claim.id for claim in experiment.claims]
     for claim, verdict in zip(experiment.claims, verdicts, strict=True):
         values = [effect[claim.effect] for effect in effects if claim.effect in effect]
@@ -63,13 +64,14 @@ def test_an_experiment_says_what_it_asks_and_claims(experiment: Experiment) -> N
     assert set(described) == {"name", "title", "paper", "question", "presets", "claims"}
     assert all(described.values())
     assert experiment.question.endswith("?")
-    ids = [claim.id for claim in experiment.claims]
-    assert len(set(ids)) == len(ids)
+    for preset in experiment.presets:
+        ids = [claim.id for claim in experiment.claims_of(preset)]
+        assert len(set(ids)) == len(ids)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_a_claim_sets_a_bound_and_its_statement_names_it(experiment: Experiment) -> None:
-    for claim in experiment.claims:
+    for claim in [claim for preset in experiment.presets for claim in experiment.claims_of(preset)]:
         bounds = {abs(bound) for bound in (claim.at_least, claim.at_most) if bound is not None}
         named = {float(number) for number in re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", claim.statement)}
         assert bounds and bounds <= named, claim.statement
@@ -144,6 +146,35 @@ def test_an_unknown_name_or_preset_is_refused_with_those_there_are() -> None:
 def test_discovery_imports_no_torch() -> None:
     code = "import experiments, sys; experiments.discover(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=experiments.FOLDER.parent).returncode == 0
+
+
+def test_measured_effects_of_wu_he_2018_group_norm() -> None:
+    """Differences of errors, the first less the second; what a seed did not run is left out."""
+    experiment = experiments.find("wu_he_2018_group_norm")
+    errors = {"batch_largest": 0.10, "batch_4": 0.15, "batch_2": 0.60, "group_largest": 0.12, "group_2": 0.11}
+    assert experiment.measure({label: {"error": error} for label, error in errors.items()}) == pytest.approx(
+        {"bn_rise_2": 0.50, "bn_rise_4": 0.05, "gn_change": -0.01, "gn_over_bn": 0.02}
+    )
+    errors = {"conv_batch_largest": 0.10, "conv_batch_2": 0.11, "conv_instance_largest": 0.13}
+    assert experiment.measure({label: {"error": error} for label, error in errors.items()}) == pytest.approx(
+        {"conv_bn_rise": 0.01, "conv_in_over_bn": 0.03}
+    )
+
+
+def test_the_full_presets_of_wu_he_2018_are_the_papers_recipe() -> None:
+    """arXiv 1803.08494: 100 epochs, a tenth after 30, 60 and 90, rate 0.1 at 8 x 32 images, weight decay 1e-4."""
+    experiment = experiments.find("wu_he_2018_group_norm")
+    for preset, images in (("full", 50_000), ("full_imagenet", 1_281_167)):
+        runs = experiment.preset(preset).configs(11)
+        for norm in ("batch", "group"):
+            sizes = {run.micro_batch_size for run in runs.values() if run.norm == norm}
+            assert sizes == {32, 16, 8, 4, 2}
+        for run in runs.values():
+            epoch = images // 256
+            assert (run.effective_batch_size, run.updates) == (256, 100 * epoch)
+            rates = [run.peak_learning_rate * run.shape(made) for made in (0, 30 * epoch, 60 * epoch, 90 * epoch)]
+            assert rates == pytest.approx([0.1, 0.01, 0.001, 0.0001])
+            assert (run.momentum, run.weight_decay, run.norm_groups) == (0.9, 1e-4, 32)
 
 
 def test_measured_effects_of_segmentation_batch_size() -> None:

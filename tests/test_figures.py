@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import made_results
 import numpy as np
@@ -10,13 +10,14 @@ import pytest
 
 from accum_core.claims import Claim
 from accum_core.experiment import Published
+from accum_core.measures import MEASURES
 from accum_core.statistics import Interval
 from accum_ui import figures, palette, results
 from accum_ui.results import Split
 
 
 def split(norm: str, mean: float, low: float, high: float) -> Split:
-    return Split(norm, 2, 16, Interval(mean, low, high, 0.95), gradient_error=0.5, cosine=0.5)
+    return Split(norm, 2, 16, Interval(mean, low, high, 0.95), 0.5, 0.5, MEASURES["miou"])
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,28 @@ def split(norm: str, mean: float, low: float, high: float) -> Split:
 )
 def test_finding_follows_from_the_interval(splits: list[Split], title: str) -> None:
     assert figures.finding(splits) == title
+
+
+def test_an_error_that_rises_is_told_as_such_and_of_which_network() -> None:
+    found = [
+        Split("batch", 2, 16, Interval(0.372, 0.3, 0.44, 0.95), 0.5, 0.5, MEASURES["error"]),
+        Split("layer", 2, 16, Interval(-0.02, -0.03, -0.01, 0.95), 0.5, 0.5, MEASURES["error"]),
+        Split("group", 2, 16, Interval(0.0, -0.001, 0.003, 0.95), 0.5, 0.5, MEASURES["error"]),
+    ]
+    assert figures.finding(found, "Net") == (
+        "Net, split into 16 × 2, BatchNorm's error rises by 37.2 points; LayerNorm's error falls by 2 points; "
+        "GroupNorm's mean stays within 0.3 points"
+    )
+
+
+def test_names_of_lines_that_lie_close_stand_clear_of_one_another() -> None:
+    heights = {"batch": 9.0, "group": 9.2, "layer": 9.3, "none": 49.9}
+    lines = {name: ((32, height), (2, height + 0.1)) for name, height in heights.items()}
+    theirs = Published("key", "Somebody", "Text.", "batch size", "error (%)", lines)
+    figure = figures.published_panel(theirs, dark=False).figure
+    pixels = figures.PLOT / (50.0 - 9.0)
+    places = sorted(note.y * pixels + note.yshift for note in figure.layout.annotations)
+    assert all(above - below >= 15 for below, above in pairwise(places))  # their type is 15 pixels high
 
 
 def test_reason_names_error_and_cosine() -> None:

@@ -14,7 +14,8 @@ import experiments
 from accum_core.provenance import code_version
 from accum_core.records import RunConfig
 from accum_core.result_file import ResultFile
-from accum_ui import home, settings
+from accum_core.runs.store import Store
+from accum_ui import home, results, settings
 
 MAIN = Path(__file__).parent.parent / "accum_ui" / "main.py"
 NAME = "segmentation_batch_size"
@@ -22,8 +23,9 @@ NAME = "segmentation_batch_size"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder in the place of the committed results."""
+    """An empty folder in the place of the committed results, and one experiment alone."""
     monkeypatch.setattr(experiments, "RESULTS", tmp_path)
+    monkeypatch.setattr(home, "discover", lambda: {NAME: experiments.find(NAME)})
     return tmp_path
 
 
@@ -48,8 +50,9 @@ def watch(page: AppTest) -> list[Any]:
 def test_every_page_is_named_with_what_it_shows(folder: Path) -> None:
     page = opened()
     labels = [link.proto.label for link in page.get("page_link")]
-    assert labels[-3:] == ["**Lab**", "**Loss scaling**", "**Pitfalls**"]  # a link longer than that would be cut
-    for summary in (str(caption.value) for caption in page.caption[-3:]):
+    names = ["**Lab**", "**Loss scaling**", "**Pitfalls**", "**Normalisation**"]
+    assert labels[-4:] == names  # a link longer than that would be cut
+    for summary in (str(caption.value) for caption in page.caption[-4:]):
         assert summary.endswith(".") and len(summary) > 40
 
 
@@ -116,15 +119,39 @@ def test_damaged_result_is_refused_in_a_sentence(folder: Path) -> None:
     assert len(watch(page)) == 2
 
 
+def test_every_other_experiment_follows_with_its_question_and_a_chart_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = experiments.find("wu_he_2018_group_norm")
+    monkeypatch.setattr(experiments, "RESULTS", tmp_path)
+    monkeypatch.setattr(home, "discover", lambda: {name: experiments.find(name) for name in (NAME, other.name)})
+    made_results.digits().write(experiments.result_path(other.name))
+    page = opened(made_results.usual())
+    text = words(page)
+    assert other.title in [header.value for header in page.header]
+    assert other.question in text
+    # From 0.1 to 0.5, 0.6, 0.7: 50 points on average, in one network; nothing in the other.
+    assert "### 3 × 128 perceptron, split into 4 × 2, BatchNorm's error rises by 50 points" in text
+    assert "### Small convolutional network, split into 4 × 2, BatchNorm's error is the same" in text
+    # Ours: one chart and two; theirs: two with the first experiment and two with the other.
+    assert len(page.get("plotly_chart")) == 3 + len([paper for paper in other.published if paper.series]) + 2
+    labels = [link.proto.label for link in watch(page)]
+    assert "Watch BatchNorm at 4 × 2 in the 3 × 128 perceptron" in labels
+
+
 def test_the_way_to_the_lab_comes_before_the_details(folder: Path) -> None:
     headers = [header.value for header in opened(made_results.usual()).header]
     assert headers == ["See it happen", "2 of 2 claims are supported", "What others published", "The pages"]
 
 
-def test_links_hold_the_settings_of_stored_runs(folder: Path) -> None:
+def test_links_lead_to_stored_runs(folder: Path, tmp_path: Path) -> None:
     links = watch(opened(made_results.usual()))
     assert [link.proto.label for link in links] == ["Watch BatchNorm at 4 × 2", "Watch GroupNorm at 4 × 2"]
     stored = {run.result.config for run in made_results.usual().runs}
     for link in links:
         address = {name: value for name, (value,) in parse_qs(link.proto.query_string).items()}
-        assert settings.read(address, RunConfig.of()) in stored
+        config = settings.read(address, RunConfig.of())
+        assert config in stored
+        store = Store(tmp_path / "filled.sqlite")
+        results.fill(store)
+        assert store.get(address["run"]).config == config

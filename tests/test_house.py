@@ -215,10 +215,8 @@ def third_party(paths: list[Path]) -> set[str]:
 def test_requirements_are_what_is_imported() -> None:
     product = [path for path in python_files() if not path.as_posix().startswith(("tests/", "benchmarks/"))]
     app, dev = pins("requirements.txt"), pins("requirements-dev.txt")
-    assert third_party(product) <= set(app)
     assert set(dev) == third_party(python_files()) - set(app) | {"mypy", "pytest-timeout", "pytest-xdist", "ruff"}
-    # torchvision's networks and scikit-learn's metrics are what the tests hold ours against.
-    assert set(app) - third_party(product) == {"torchvision", "scikit-learn"}
+    assert set(app) == third_party(product)
     assert set(app) & set(dev) == set()
 
 

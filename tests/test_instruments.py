@@ -1,4 +1,7 @@
-"""The contract of every instrument under ``engine/instruments``, and a brute-force twin of those there are."""
+"""The contract of every instrument under ``engine/instruments``, and brute-force twins.
+
+Those of saved_bytes, norm_statistics and the noise scale are in files of their own.
+"""
 
 from __future__ import annotations
 
@@ -10,43 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_nets import dense, relative_error
-from tiny_workload import CHANNELS, CLASSES, TinyNet
+from small_nets import relative_error
+from tiny_workload import TinyNet
 from torch import Tensor, nn
 from torch.nn import functional as F
+from watched_windows import by_autograd, flat, measured, watch, window
 
 from accum_core import catalogue
 from accum_core.engine import accumulate_gradients, convert_norms
 from accum_core.engine.instrument import Instrument, Window, load_instruments
-from accum_core.engine.instruments.saved_bytes import saved_for_backward
 from accum_core.engine.objectives import CrossEntropy
 from accum_core.statistics import decode_sketch, sketch_distance
 
 INSTRUMENTS = catalogue.entries("instruments")
-H = W = 4
-
-
-def window(norm: str = "batch", dropout: float = 0.0, update: int = 1, every: int = 5, new: bool = True) -> Window:
-    """A ragged window of 3, 2 and 2 samples with some labels ignored, before any pass."""
-    torch.manual_seed(0)
-    model = convert_norms(TinyNet(dropout), norm, **({"num_groups": 4} if norm == "group" else {})).double()
-    inputs, targets = torch.randn(7, 2, H, W).double(), torch.randint(CLASSES, (7, H, W))
-    targets[1] = -100
-    targets[3, :2] = -100
-    micro_batches = list(zip(inputs.split([3, 2, 2]), targets.split([3, 2, 2]), strict=True))
-    return Window(model, inputs, targets, micro_batches, CrossEntropy(), update, every, new)
-
-
-def measured(name: str, seen: Window) -> dict[str, Any]:
-    """What an instrument records of a window that is accumulated under its eyes."""
-    instrument = load_instruments()[name]
-    accumulate_gradients(
-        seen.model,
-        seen.micro_batches,
-        seen.objective,
-        after_micro_batch=lambda index: instrument.after_micro_batch(seen, index),
-    )
-    return instrument.measure(seen)
 
 
 # The contract.
@@ -63,10 +42,11 @@ def test_it_says_what_it_is_and_records_what_json_can_hold(name: str):
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
+@pytest.mark.parametrize("norm", ["batch", "sync_batch"])
 @pytest.mark.parametrize("name", INSTRUMENTS)
-def test_it_changes_nothing_that_training_sees(name: str):
-    """Parameters, gradients, buffers, random state and modes, in a model with BatchNorm and dropout."""
-    seen = window("batch", dropout=0.5)
+def test_it_changes_nothing_that_training_sees(name: str, norm: str):
+    """Parameters, gradients, buffers, random state, modes and hooks, in a model with BatchNorm and dropout."""
+    seen = window(norm, dropout=0.5)
     model = seen.model
     instrument = load_instruments()[name]
 
@@ -79,12 +59,22 @@ def test_it_changes_nothing_that_training_sees(name: str):
         instrument.after_micro_batch(seen, index)
         assert all(map(torch.equal, before, snapshot()))
 
-    accumulate_gradients(model, seen.micro_batches, seen.objective, after_micro_batch=watched)
+    with instrument.watching(seen):
+        accumulate_gradients(model, seen.micro_batches, seen.objective, after_micro_batch=watched)
     before, held = snapshot(), [p.grad for p in model.parameters()]
     instrument.measure(seen)
     assert all(map(torch.equal, before, snapshot()))
     assert all(p.grad is grad for p, grad in zip(model.parameters(), held, strict=True))
     assert all(module.training for module in model.modules())
+    assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("name", INSTRUMENTS)
+def test_a_failing_window_leaves_no_hook(name: str):
+    seen = window()
+    with pytest.raises(KeyError, match="broken"), load_instruments()[name].watching(seen):
+        raise KeyError("broken")
+    assert not any(module._forward_pre_hooks or module._forward_hooks for module in seen.model.modules())
 
 
 @pytest.mark.parametrize("name", INSTRUMENTS)
@@ -92,17 +82,12 @@ def test_measuring_twice_gives_the_same(name: str):
     """A second window of the same samples, with the same instrument's memory of the first."""
     instrument, seen, found = load_instruments()[name], window("group"), []
     for _ in range(2):
-        accumulate_gradients(
-            seen.model,
-            seen.micro_batches,
-            seen.objective,
-            after_micro_batch=lambda index: instrument.after_micro_batch(seen, index),
-        )
+        watch(instrument, seen)
         found.append(instrument.measure(seen))
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("name", ["gradient_error", "micro_gradient_norms", "weight_sketch"])
+@pytest.mark.parametrize("name", ["gradient_error", "micro_gradient_norms", "norm_statistics", "weight_sketch"])
 def test_due_on_the_first_update_and_every_so_many_after(name: str):
     due = [k for k in range(1, 14) if load_instruments()[name].due(window(update=k, every=5, new=False))]
     assert due == [1, 6, 11]
@@ -117,17 +102,6 @@ def test_memory_is_due_on_the_first_window_of_a_split():
 # The twins.
 
 
-def by_autograd(model: nn.Module, inputs: Tensor, targets: Tensor, divide_by: int) -> dict[str, Tensor]:
-    """Gradient of the summed cross-entropy over a weight, on a copy of the model."""
-    twin = copy.deepcopy(model)
-    (F.cross_entropy(twin(inputs), targets, reduction="sum") / divide_by).backward()
-    return {name: p.grad for name, p in twin.named_parameters()}
-
-
-def flat(parts: dict[str, Tensor], prefix: str = "") -> Tensor:
-    return torch.cat([part.flatten() for name, part in parts.items() if name.startswith(prefix)])
-
-
 @pytest.mark.parametrize("norm", ["batch", "group"])
 def test_gradient_error_twin(norm: str):
     """Both gradients as long vectors; a layer is a child of the network. BatchNorm is off, GroupNorm is not."""
@@ -137,13 +111,22 @@ def test_gradient_error_twin(norm: str):
     parts = [by_autograd(seen.model, inputs, targets, valid) for inputs, targets in seen.micro_batches]
     actual = {name: sum(part[name] for part in parts) for name in expected}
     found = measured("gradient_error", seen)
-    a, e = flat(actual), flat(expected)
+    a, e = actual_all, expected_all = flat(actual), flat(expected)
     assert found["relative_error"] == pytest.approx(float((a - e).norm() / e.norm()), rel=1e-9, abs=1e-12)
     assert found["cosine"] == pytest.approx(float(F.cosine_similarity(a, e, dim=0)), rel=1e-12)
     assert found["norm_ratio"] == pytest.approx(float(a.norm() / e.norm()), rel=1e-12)
     layers = {layer: (flat(actual, layer), flat(expected, layer)) for layer in ("stem", "pool", "head")}
     by_layer = {layer: float((a - e).norm() / e.norm()) for layer, (a, e) in layers.items()}
     assert found["by_layer"] == pytest.approx(by_layer, rel=1e-9, abs=1e-12)
+    depth = found["by_depth"]
+    assert depth["names"] == ["stem.0", "stem.1", "pool.1", "pool.2", "head"]
+    holders = [(flat(actual, f"{layer}."), flat(expected, f"{layer}.")) for layer in depth["names"]]
+    relative = [float((a - e).norm() / e.norm()) for a, e in holders]
+    assert depth["relative_error"] == pytest.approx(relative, rel=1e-9, abs=1e-12)
+    if norm == "batch":
+        squares = [float((a - e).square().sum() / (actual_all - expected_all).square().sum()) for a, e in holders]
+        assert depth["share"] == pytest.approx(squares, rel=1e-9)
+    assert math.fsum(depth["share"]) == pytest.approx(1, rel=1e-9)
     assert (found["relative_error"] > 0.05) if norm == "batch" else (found["relative_error"] < 1e-13)
 
 
@@ -210,81 +193,6 @@ def test_sketches_do_not_depend_on_the_random_state_or_on_the_norm():
     torch.manual_seed(123)
     assert sketch(copy.deepcopy(model)) == first
     assert sketch(convert_norms(model, "none")) == first
-
-
-def elements_saved(model: nn.Module, inputs: Tensor, targets: Tensor) -> int:
-    """Bytes at distinct addresses that autograd saves in a forward pass, parameters and buffers left out."""
-    twin, kept = copy.deepcopy(model), []
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
-        F.cross_entropy(twin(inputs), targets, reduction="sum")
-
-    def addresses(tensor: Tensor) -> set[int]:
-        places = torch.zeros((), dtype=torch.long)
-        for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-            places = places[..., None] + torch.arange(size) * stride
-        return {tensor.data_ptr() + place * tensor.element_size() for place in places.flatten().tolist()}
-
-    own = set().union(*(addresses(tensor.detach()) for tensor in [*twin.parameters(), *twin.buffers()]))
-    sizes = {address: tensor.element_size() for tensor in kept for address in addresses(tensor.detach())}
-    return sum(size for address, size in sizes.items() if address not in own)
-
-
-@pytest.mark.parametrize("norm", ["batch", "group", "layer", "instance", "none"])
-def test_saved_bytes_twin(norm: str):
-    """Counted element by element; a micro-batch cut from the window does not carry the window's bytes."""
-    seen = window(norm)
-    if norm == "instance":
-        seen.model.pool = nn.Identity()
-    found = measured("saved_bytes", seen)
-    assert found == {
-        "micro_batch": elements_saved(seen.model, *seen.micro_batches[0]),
-        "full_batch": elements_saved(seen.model, seen.inputs, seen.targets),
-    }
-    assert found["micro_batch"] < found["full_batch"]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("samples", [1, 4])
-def test_saved_bytes_of_a_dense_net_by_hand(samples: int, dtype: torch.dtype):
-    """Input (3 a sample), tanh's output (6), log-probabilities (4), one total weight; labels of 8 bytes each."""
-    inputs, targets = torch.randn(samples, 3, dtype=dtype), torch.zeros(samples, dtype=torch.long)
-    floats = samples * (3 + 6 + 4) + 1
-    expected = floats * inputs.element_size() + samples * 8
-    assert saved_for_backward(dense().to(dtype), inputs, targets, CrossEntropy()) == expected
-
-
-def test_saved_bytes_of_a_convolution_net_by_hand():
-    """A pixel: input 2, convolution 8, tanh 8, log-probabilities 3 floats and a label of 8 bytes. GroupNorm keeps a
-    mean and a deviation for each of its 4 groups a sample; one total weight."""
-    model = nn.Sequential(
-        nn.Conv2d(2, CHANNELS, 3, padding=1), nn.GroupNorm(4, CHANNELS), nn.Tanh(), nn.Conv2d(CHANNELS, CLASSES, 1)
-    )
-    samples, pixels = 3, H * W
-    floats = samples * pixels * (2 + CHANNELS + CHANNELS + CLASSES) + samples * 2 * 4 + 1
-    inputs, targets = torch.randn(samples, 2, H, W), torch.zeros(samples, H, W, dtype=torch.long)
-    assert saved_for_backward(model, inputs, targets, CrossEntropy()) == floats * 4 + samples * pixels * 8
-
-
-class TwoViews(nn.Module):
-    """The input is saved twice, once as it comes and once flattened."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution, self.linear = nn.Conv2d(2, 4, H), nn.Linear(2 * H * W, 4)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.convolution(images).flatten(1) + self.linear(images.flatten(1))
-
-
-@pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut from a window"])
-def test_an_element_that_two_layers_save_counts_once(cut: bool):
-    """Input once, log-probabilities, one total weight, labels; also when the input lies in a window's storage."""
-    images = torch.randn(6, 2, H, W)
-    inputs = images[2:4] if cut else images[2:4].clone()
-    floats = 2 * (2 * H * W + 4) + 1
-    assert (
-        saved_for_backward(TwoViews(), inputs, torch.zeros(2, dtype=torch.long), CrossEntropy()) == floats * 4 + 2 * 8
-    )
 
 
 def test_the_two_measures_of_a_window_agree_on_its_gradient():

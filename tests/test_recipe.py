@@ -80,6 +80,13 @@ def test_script_runs_from_the_root_as_it_stands() -> None:
         {**GROUP, "precision": "float64"},
         {**SHORT, "norm": "none", "reduction": "sum_of_means", "learning_rate": 1e-3},
         {**SHORT, "norm": "batch_corrected"},
+        {**SHORT, "norm": "sync_batch"},
+        {**SHORT, "norm": "sync_batch", "offload": "recompute", "reduction": "mean_of_means"},
+        {**SHORT, "norm": "sync_batch", "micro_batch_size": 8},
+        {**SHORT, "norm": "batch_renorm", "learning_rate": 1e-3},
+        {**SHORT, "norm": "ghost_batch", "micro_batch_size": 4},
+        {**SHORT, "norm": "evonorm_s0"},
+        {**GROUP, "scaling": "linear", "base_batch_size": 3, "warmup_updates": 2},
         {**SHORT, "reduction": "sum", "learning_rate": 1e-6},
     ],
     ids=str,
@@ -100,6 +107,12 @@ def test_script_treats_the_tail_as_the_engine_does(
     records = list(train(config))
     assert records[2].micro_batches == (12 if tail == "drop" else 11)
     assert execute(recipe.source(config)) == recorded(records)
+
+
+def test_script_of_norms_that_see_the_window_advances_its_passes_together() -> None:
+    together, alone = (recipe.source(RunConfig.of(norm="sync_batch", micro_batch_size=micro)) for micro in (2, 32))
+    assert "losses = in_step(model, [" in together and together.count(".backward()") == 1
+    assert "in_step" not in alone and ".backward()  # adds to .grad" in alone
 
 
 def test_script_fits_a_screen_and_holds_the_settings() -> None:

@@ -35,8 +35,9 @@ values = st.one_of(st.integers(-100, 2**31), numbers, st.text(max_size=8))
 terms = st.builds(Term, loss=numbers, weight=numbers)
 validations = st.builds(
     Validation,
-    miou=numbers,
-    pixel_accuracy=numbers,
+    miou=st.none() | numbers,
+    pixel_accuracy=st.none() | numbers,
+    error=st.none() | numbers,
     class_iou=st.lists(numbers, max_size=4).map(tuple),
     loss=numbers,
     pictures=st.lists(st.text(max_size=5), max_size=2).map(tuple),
@@ -137,6 +138,18 @@ def test_final_metrics_are_the_last_validation_and_medians_over_updates():
     assert summarise(records) == pytest.approx(expected)
     assert RunResult(config=RunConfig(), environment=ENVIRONMENT, records=tuple(records)).metrics == summarise(records)
     assert summarise([record()]) == {}
+
+
+def test_a_validation_without_the_newer_measures_is_still_read():
+    """As runs were stored before there was any workload but maps."""
+    text = '{"miou":0.5,"pixel_accuracy":0.75,"class_iou":[0.5,NaN],"loss":1.25,"pictures":["a"]}'
+    found = Validation.model_validate_json(text)
+    expected = Validation(miou=0.5, pixel_accuracy=0.75, class_iou=(0.5, math.nan), loss=1.25, pictures=("a",))
+    assert same(found, expected) and found.error is None
+
+
+def test_final_metrics_hold_what_the_task_has():
+    assert summarise([record(1, validation=Validation(error=0.25, loss=0.5))]) == {"error": 0.25, "loss": 0.5}
 
 
 def test_records_cannot_be_altered():
@@ -249,13 +262,15 @@ def test_the_reference_is_one_true_batch_divided_exactly():
 
 
 OTHER_VALUES = {
-    "norm": "group", "norm_groups": 4, "effective_batch_size": 64, "micro_batch_size": 4, "reduction": "sum",
-    "tail": "rescale", "updates": 151, "learning_rate": 0.031, "warmup_updates": 21, "momentum": 0.5,
-    "weight_decay": 0.0, "seed": 1, "validate_every": 14, "measure_every": 9, "precision": "float64", "model": "unet",
-    "workload": "other", "optimizer": "adamw", "beta2": 0.95, "schedule": "cosine", "milestones": (60,),
-    "decay_factor": 0.5, "decay": "batch", "scaling": "linear", "base_batch_size": 16, "clip_norm": 1.0,
-    "clip_value": 0.5, "average_decay": 0.99, "accumulate_in_float32": False, "non_finite": "skip_window",
-    "shrink_on_out_of_memory": True, "activation_checkpointing": True, "exchange_every_micro_batch": True,
+    "norm": "group", "norm_groups": 4, "norm_channels_per_group": 4, "ghost_batch_size": 4, "renorm_r_max": 2.0,
+    "renorm_d_max": 2.0, "renorm_warmup": 7, "offload": "none", "effective_batch_size": 64, "micro_batch_size": 4,
+    "reduction": "sum", "tail": "rescale", "updates": 151, "learning_rate": 0.031, "warmup_updates": 21,
+    "momentum": 0.5, "weight_decay": 0.0, "seed": 1, "validate_every": 14, "measure_every": 9, "precision": "float64",
+    "model": "unet", "workload": "other", "optimizer": "adamw", "beta2": 0.95, "schedule": "cosine",
+    "milestones": (60,), "decay_factor": 0.5, "decay": "batch", "scaling": "linear", "base_batch_size": 16,
+    "clip_norm": 1.0, "clip_value": 0.5, "average_decay": 0.99, "accumulate_in_float32": False,
+    "non_finite": "skip_window", "shrink_on_out_of_memory": True, "activation_checkpointing": True,
+    "exchange_every_micro_batch": True,
 }  # fmt: skip
 
 

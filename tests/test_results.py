@@ -145,6 +145,21 @@ def test_csv_holds_every_run() -> None:
     assert {line["code_version"] for line in lines} == {made_results.ENVIRONMENT.code_version}
 
 
+def test_each_network_is_a_part_and_a_worse_error_a_loss() -> None:
+    perceptron, convolutional = results.parts(results.rows(made_results.digits()))
+    assert ({row.model for row in perceptron}, {row.model for row in convolutional}) == ({"mlp"}, {"conv"})
+    (rises,), (stays,) = results.splits(perceptron), results.splits(convolutional)
+    assert rises.loss.mean == pytest.approx(0.5)  # 0.4, 0.5, 0.6
+    assert stays.loss.mean == 0
+    assert rises.measure.title == "error"
+
+
+def test_csv_of_another_measure_has_its_column() -> None:
+    lines = list(csv.DictReader(io.StringIO(results.to_csv(results.rows(made_results.digits())))))
+    assert [float(line["error"]) for line in lines[:2]] == [0.1, 0.5]
+    assert "miou" not in lines[0]
+
+
 @pytest.mark.parametrize("path", sorted(experiments.RESULTS.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_committed_results_are_whole(path: Path) -> None:
     found = ResultFile.read(path)
@@ -152,7 +167,7 @@ def test_committed_results_are_whole(path: Path) -> None:
     assert found.experiment == path.stem
     assert {verdict.id: verdict.statement for verdict in found.claims} == {c.id: c.statement for c in experiment.claims}
     by_seed = [{run.label: run.result.metrics for run in found.runs if run.seed == seed} for seed in found.seeds]
-    for verdict, again in zip(found.claims, experiment.verdicts(by_seed), strict=True):
+    for verdict, again in zip(found.claims, experiment.verdicts("bench", by_seed), strict=True):
         assert (verdict.id, verdict.verdict, verdict.num_seeds) == (again["id"], again["verdict"], again["num_seeds"])
         assert (verdict.effect, verdict.low, verdict.high) == pytest.approx(
             (again["effect"], again["low"], again["high"])

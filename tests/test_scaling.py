@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from small_nets import Product, ProductLoss, product_batches
+from tiny_workload import Use, stand_in, tiny
 
+from accum_core.engine import train
 from accum_core.engine.accumulate import accumulate_gradients
+from accum_core.engine.controls import QueueControls
 from accum_core.errors import SettingError
+from accum_core.records import Message, RunConfig
 from accum_core.scaling import (
     Stage,
     beta_at_equal_half_life,
@@ -27,6 +31,11 @@ from accum_core.scaling import (
 batches = st.integers(1, 65536)
 rates = st.floats(1e-6, 10)
 quick = settings(max_examples=50, deadline=None)
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+    return stand_in(monkeypatch)
 
 
 # Learning rates.
@@ -72,6 +81,54 @@ def test_two_changes_of_the_batch_are_one(rule: Any, rate: float, sizes: tuple[i
     twice = rule(rule(rate, first, second), second, third)
     assert twice == pytest.approx(rule(rate, first, third), rel=1e-12)
     assert rule(rate, first, first) == rate
+
+
+# The gradual warm-up to a scaled rate.
+
+
+@quick
+@given(rates, batches, batches, st.integers(1, 50), st.sampled_from(["linear", "square_root"]))
+def test_a_raised_rate_is_warmed_up_from_the_base_rate(rate: float, base: int, new: int, warmup: int, rule: Any):
+    """Goyal et al. 2017, section 2.2, whose ramp is linear: update k of W has base + (scaled - base) k / W."""
+    base, new = min(base, new), max(base, new)
+    scaled = rate * (new / base if rule == "linear" else math.sqrt(new / base))
+    assume(base < new and scaled <= 100)
+    run = RunConfig.of(
+        scaling=rule, learning_rate=rate, base_batch_size=base, effective_batch_size=new, micro_batch_size=new,
+        schedule="constant", updates=warmup + 2, warmup_updates=warmup,
+    )  # fmt: skip
+    found = [run.peak_learning_rate * run.shape.share(k) for k in range(1, warmup + 3)]
+    ramp = [rate + (scaled - rate) * k / warmup for k in range(1, warmup + 1)]
+    assert found == pytest.approx([*ramp, scaled, scaled], rel=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["none", "linear", "square_root"])
+@pytest.mark.parametrize("base", [8, 32])
+def test_a_rate_that_is_not_raised_is_warmed_up_from_zero(rule: Any, base: int):
+    """At an effective batch of 8, which is the base or a quarter of it. Carried over to the same, nothing changes."""
+    run = RunConfig.of(
+        scaling=rule, learning_rate=0.1, base_batch_size=base, effective_batch_size=8, schedule="constant", updates=6,
+        warmup_updates=4,
+    )  # fmt: skip
+    peak = 0.1 * {"none": 1, "linear": 8 / base, "square_root": math.sqrt(8 / base)}[rule]
+    found = [run.peak_learning_rate * run.shape.share(k) for k in range(1, 7)]
+    assert found == pytest.approx([peak * min(1, k / 4) for k in range(1, 7)], rel=1e-12)
+
+
+def test_training_climbs_from_the_base_rate_and_after_a_live_change_from_the_new_one(use: Use):
+    """Base 2, effective 8, W = 4, rate 0.1: 0.1 + 0.3 k / 4; from update 3 on rate 0.01: 0.01 + 0.03 k / 4."""
+    config = tiny(
+        scaling="linear", base_batch_size=2, learning_rate=0.1, schedule="constant", updates=6, warmup_updates=4
+    )
+    ramp = [1 + 3 * min(k, 4) / 4 for k in range(1, 7)]
+    assert [record.learning_rate for record in train(config)] == pytest.approx([0.1 * r for r in ramp], rel=1e-12)
+    controls = QueueControls()
+    found = []
+    for record in train(config, controls):
+        found.append(record.learning_rate)
+        if record.update == 2:
+            controls.send(Message(kind="set", field="learning_rate", value=0.01))
+    assert found == pytest.approx([0.1 * r for r in ramp[:2]] + [0.01 * r for r in ramp[2:]], rel=1e-12)
 
 
 # Adam's beta2.

@@ -241,3 +241,11 @@ def test_land_cover_trains_and_its_splits_agree(model: str):
     assert found[1].instruments["gradient_error"]["relative_error"] <= 1e-12
     assert 0 < found[1].instruments["saved_bytes"]["micro_batch"] < found[1].instruments["saved_bytes"]["full_batch"]
     assert found[0].loss == pytest.approx(math.log(6), rel=0.3)  # six classes, nothing learnt yet
+
+
+@pytest.mark.parametrize("norm", ["batch", "batch_renorm", "frozen_batch", "sync_batch"])
+def test_the_reference_starts_from_the_windows_own_running_statistics(use: Use, norm: str):
+    """An undivided batch is its own reference, also where the layer's output depends on running statistics."""
+    use()
+    for record in train(tiny(norm=norm, micro_batch_size=8, measure_every=1, updates=4)):
+        assert record.instruments["gradient_error"]["relative_error"] <= 1e-12

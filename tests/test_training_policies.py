@@ -184,7 +184,7 @@ def test_b42_b43_the_run_is_that_of_the_micro_batch_that_fits(use: Use, monkeypa
     assert f"micro-batch {micro} → 2, N {8 // micro} → 4" in records[0].incidents[0].text
     # Two instruments ask for the full batch at update 1, for which there is no memory either.
     assert kinds(records) == [(1, "out_of_memory")] * 3
-    assert records[0].instruments.keys() == {"micro_gradient_norms", "weight_sketch"}
+    assert records[0].instruments.keys() == {"micro_gradient_norms", "norm_statistics", "weight_sketch"}
     assert len(records[0].instruments["micro_gradient_norms"]["norms"]) == 4
     assert len(workload.windows) == 10
     assert {(record.micro_batch_size, record.accumulation_steps) for record in records} == {(2, 4)}

@@ -15,6 +15,7 @@ from accum_ui.words import Numbers
 
 BATCH = RunConfig.of()
 GROUP = RunConfig.of(norm="group")
+DIGITS = RunConfig.of(workload="digits", model="mlp")
 
 
 def numbers(config: RunConfig = BATCH, **fields: Any) -> Numbers:
@@ -42,7 +43,7 @@ def test_the_question_is_about_the_split() -> None:
 
 
 def test_batchnorm_is_named_with_what_it_sees() -> None:
-    found = numbers(update=150, gradient_error=1.18, cosine=0.36, miou=(0.259, 0.541, 150))
+    found = numbers(update=150, gradient_error=1.18, cosine=0.36, quality=(0.259, 0.541, 150))
     assert words.answer(found) == (
         "Not with BatchNorm. It sees 2 images at a time: its gradient has a cosine of 0.36 to the batch's and is "
         "off by 118 %. The run stands at 0.259 mIoU after 150 updates, one batch of 32 at 0.541."
@@ -50,15 +51,16 @@ def test_batchnorm_is_named_with_what_it_sees() -> None:
 
 
 def test_rounding_is_called_rounding() -> None:
-    found = numbers(GROUP, update=150, gradient_error=1.2e-6, cosine=1.0, miou=(0.481, 0.493, 150))
+    found = numbers(GROUP, update=150, gradient_error=1.2e-6, cosine=1.0, quality=(0.481, 0.493, 150))
     assert words.answer(found) == (
         "Yes, with GroupNorm: at the same parameters the gradient is the batch's to within 1 × 10⁻⁶, which is "
         "rounding. The run stands at 0.481 mIoU after 150 updates, one batch of 32 at 0.493."
     )
 
 
-def test_a_wrong_division_is_blamed_where_the_norm_is_innocent() -> None:
-    config = RunConfig.of(norm="group", reduction="sum_of_means")
+@pytest.mark.parametrize("norm", ["group", "sync_batch"])
+def test_a_wrong_division_is_blamed_where_the_norm_is_innocent(norm: str) -> None:
+    config = RunConfig.of(norm=norm, reduction="sum_of_means")
     answer = words.answer(numbers(config, update=1, gradient_error=15.0, cosine=1.0))
     assert answer.startswith("Not with the reduction sum_of_means. The gradient")
     assert "off by 1500 %" in answer
@@ -70,7 +72,7 @@ def test_the_batch_itself_is_not_called_a_split() -> None:
 
 
 def test_the_reference_of_a_run_with_another_norm_keeps_its_own_name() -> None:
-    found = Numbers(BATCH, "group", 16, update=60, gradient_error=1e-6, cosine=1.0, miou=(0.3, 0.4, 60))
+    found = Numbers(BATCH, "group", 16, update=60, gradient_error=1e-6, cosine=1.0, quality=(0.3, 0.4, 60))
     assert "one batch of 32 with BatchNorm at 0.400" in words.answer(found)
 
 
@@ -81,8 +83,8 @@ def test_nothing_is_claimed_before_it_is_measured() -> None:
     )
     assert "failed before its first update" in words.answer(numbers(state="failed"))
     titles = words.titles(numbers())
-    assert titles["miou"] == "First validation at update 15"
-    assert not any(character.isdigit() for key, title in titles.items() if key != "miou" for character in title)
+    assert titles["quality"] == "First validation at update 15"
+    assert not any(character.isdigit() for key, title in titles.items() if key != "quality" for character in title)
     assert {tile.value for tile in readings.tiles(numbers())} == {"–"}
 
 
@@ -97,7 +99,25 @@ def test_nothing_is_claimed_before_it_is_measured() -> None:
     ],
 )
 def test_the_validation_title_counts_points(run: float, reference: float | None, title: str) -> None:
-    assert words.titles(numbers(miou=(run, reference, 15)))["miou"] == title
+    assert words.titles(numbers(quality=(run, reference, 15)))["quality"] == title
+
+
+@pytest.mark.parametrize(
+    ("run", "reference", "title"),
+    [
+        (0.599, 0.106, "The error stands 49 points higher"),
+        (0.106, 0.599, "The error stands 49 points lower"),
+        (0.12, 0.106, "The error agrees within 2 points"),
+        (0.106, None, "Validation error stands at 10.6 %"),
+    ],
+)
+def test_an_error_is_worse_where_it_is_higher(run: float, reference: float | None, title: str) -> None:
+    found = numbers(DIGITS, update=100, gradient_error=1.18, cosine=0.36, quality=(run, reference, 100))
+    assert words.titles(found)["quality"] == title
+    assert f"The run stands at {100 * run:.1f} % error after 100 updates" in words.answer(found)
+    tile = readings.tiles(found)[0]
+    assert (tile.label, tile.value) == ("validation error", f"{100 * run:.1f} %")
+    assert tile.note == ("reference –" if reference is None else f"reference {100 * reference:.1f} %")
 
 
 def test_titles_say_what_the_charts_show() -> None:
@@ -113,7 +133,7 @@ def test_titles_say_what_the_charts_show() -> None:
     )
     assert words.titles(off) == {
         "loss": "The losses part at update 7: now 1.10 and 0.77",
-        "miou": "First validation at update 15",
+        "quality": "First validation at update 15",
         "gradient": "BatchNorm: the gradient is off by 112 %",
         "layers": "Every layer is off, image pool most",
         "distance": "The weights are 16 % away from the reference's",
@@ -153,7 +173,7 @@ def test_the_reference_of_a_run_is_named_and_a_run_that_is_its_own_says_so() -> 
 def test_tiles_hold_each_number_beside_its_reference() -> None:
     found = numbers(
         update=150,
-        miou=(0.259, 0.541, 150),
+        quality=(0.259, 0.541, 150),
         gradient_error=1.12,
         reference_error=0.0,
         cosine=0.22,
@@ -226,7 +246,7 @@ maybe = st.none
             "loss": st.one_of(maybe(), st.tuples(positive, positive)),
             "losses": st.one_of(maybe(), st.tuples(positive, positive)),
             "parted_at": st.one_of(maybe(), st.integers(1, 100)),
-            "miou": st.one_of(maybe(), st.tuples(share, st.one_of(maybe(), share), st.integers(1, 100))),
+            "quality": st.one_of(maybe(), st.tuples(share, st.one_of(maybe(), share), st.integers(1, 100))),
             "gradient_error": st.one_of(maybe(), st.just(0.0), positive),
             "cosine": st.one_of(maybe(), st.floats(-1, 1)),
             "layers": st.dictionaries(st.sampled_from(["stem", "head"]), positive),

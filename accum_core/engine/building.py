@@ -36,6 +36,7 @@ def updater(config: RunConfig, model: nn.Module, device: torch.device) -> tuple[
         shape.kind,
         updates=shape.updates,
         warmup_updates=shape.warmup_updates,
+        warmup_from=shape.warmup_from,
         milestones=shape.milestones,
         factor=shape.factor,
     )
@@ -68,6 +69,31 @@ def normalised(model: nn.Module, config: RunConfig, plan: BatchPlan) -> nn.Modul
     fields: dict[str, str] = getattr(norm_kinds()[config.norm], "OPTIONS", {})
     options = {option: getattr(plan if hasattr(plan, field) else config, field) for option, field in fields.items()}
     return convert_norms(model, config.norm, **options)
+
+
+def follow(updater: Updater, model: nn.Module, config: RunConfig, plan: BatchPlan) -> bool:
+    """Have a run's updater follow its model to the configuration's norm: the average, and the optimizer of one group.
+
+    A norm with parameters of its own brings some that the optimizer does not know and takes others away. The state of
+    those that stay stays, new ones start without any, and the order is that of a model that was built so: a saved state
+    fits both.
+
+    Args:
+        model: with the new norm.
+
+    Returns:
+        Whether the model's parameters are others than before.
+    """
+    if (average := updater.average) is not None:
+        average.module = normalised(average.module, config, plan)
+    optimizer, present = updater.optimizer, list(model.parameters())
+    (group,) = optimizer.param_groups
+    if list(map(id, present)) == list(map(id, group["params"])):
+        return False
+    for parameter in set(group["params"]) - set(present):
+        optimizer.state.pop(parameter, None)
+    group["params"] = present
+    return True
 
 
 def _optimizer(config: RunConfig, model: nn.Module) -> Optimizer:

@@ -3,16 +3,21 @@
 GradCache (Gao et al. 2021, arXiv 2101.06983): the loss sees a sample through its representation alone, so the chain
 rule can be cut there. A first pass without graph keeps the representations, the loss of all of them gives their
 gradients, and a second pass takes these through the network.
+
+Passes in step, of a model with ``sync_batch`` layers, are all alive at once and have one graph, which the loss is part
+of without a second pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from accum_core.engine.lockstep import has_to_step, in_step
 from accum_core.engine.objectives import WholeWindow, window_loss
 from accum_core.engine.objectives.penalty import add_penalties, penalty_loss
 from accum_core.engine.precision import Precision, narrow, widen
@@ -76,31 +81,42 @@ def accumulate_cached(
         for name, coefficient in objective.coefficients.items()
     }
 
+    def represent(inputs: Tensor) -> Tensor:
+        with precision.forward(device):
+            return objective.represent(model, inputs.to(device, non_blocking=True))
+
+    together = has_to_step(model, len(micro_batches), world_size)
     start, starts, kept = Snapshot(model), [], []
     _clear(model)
     try:
-        with torch.no_grad():
-            for inputs, _ in micro_batches:
-                starts.append(random_states())
-                with precision.forward(device):
-                    kept.append(objective.represent(model, inputs.to(device, non_blocking=True)))
+        with torch.set_grad_enabled(together):
+            if together:
+                kept = in_step(model, [partial(represent, inputs) for inputs, _ in micro_batches])
+            else:
+                for inputs, _ in micro_batches:
+                    starts.append(random_states())
+                    kept.append(represent(inputs))
         summed, gradients = _loss(objective, kept, micro_batches, factors, precision.forward(device))
         end = random_states()
     finally:
-        start.restore(model)
+        if not together:
+            start.restore(model)
 
     wide = precision.widened(model.parameters())
     widen(wide, precision.accumulators)
     off = torch.zeros((), device=device)
     try:
+        if together:
+            torch.autograd.backward(kept, gradients)
         for index, (inputs, _) in enumerate(micro_batches):
-            set_random_states(starts[index])
-            with precision.forward(device), torch.enable_grad():
-                again = objective.represent(model, inputs.to(device, non_blocking=True))
-            again.backward(gradients[index])
-            apart, size = (again.detach() - kept[index]).norm(), kept[index].norm()
-            # What is zero or not a number cannot be judged so; it is left to the loss.
-            off = torch.maximum(off, torch.where(size.isfinite() & (size > 0), apart / size, 0.0))
+            if not together:
+                set_random_states(starts[index])
+                with torch.enable_grad():
+                    again = represent(inputs)
+                again.backward(gradients[index])
+                apart, size = (again.detach() - kept[index]).norm(), kept[index].norm()
+                # What is zero or not a number cannot be judged so; it is left to the loss.
+                off = torch.maximum(off, torch.where(size.isfinite() & (size > 0), apart / size, 0.0))
             if after_micro_batch is not None:
                 after_micro_batch(index)
         if off > REPEATED:
@@ -136,7 +152,7 @@ def _loss(
     forward: AbstractContextManager[object],
 ) -> tuple[dict[str, float], tuple[Tensor, ...]]:
     """Each term's sum over the window, and the gradient of the scaled loss in each micro-batch's representations."""
-    window = torch.cat(list(kept)).requires_grad_()
+    window = torch.cat([part.detach() for part in kept]).requires_grad_()
     targets = torch.cat([targets.to(window.device, non_blocking=True) for _, targets in micro_batches])
     with torch.enable_grad(), forward:
         sums = objective.window_sums(window, targets)

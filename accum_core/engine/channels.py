@@ -28,11 +28,14 @@ class ChannelSource:
     def finish(self, layer: nn.Module) -> nn.Module:
         """Give the new layer the affine parameters, device, type and mode of the old one.
 
-        The Parameter objects themselves move over, so an optimizer keeps its state for them.
+        The Parameter objects themselves move over, so an optimizer keeps its state for them. Parameters that the new
+        layer has besides are frozen where all of the old one's are.
         """
         parameters = {name: getattr(self.module, name) for name in ("weight", "bias")}
+        present = list(self.module.parameters())
         if self.like is not None:
             layer.to(device=self.like.device, dtype=self.like.dtype)
+        layer.requires_grad_(not present or any(parameter.requires_grad for parameter in present))
         for name, parameter in parameters.items():
             setattr(layer, name, parameter)
         if hasattr(layer, "affine"):

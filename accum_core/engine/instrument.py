@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -28,6 +30,7 @@ class Window:
         every: updates between two measurements.
         split_is_new: whether the window is the first one with its N and norm.
         loss_scale: factor on the gradient in ``.grad`` until the last backward pass is done.
+        buffers: those that the window began with, once its passes are done.
     """
 
     model: nn.Module
@@ -39,6 +42,7 @@ class Window:
     every: int
     split_is_new: bool
     loss_scale: float = 1.0
+    buffers: Mapping[str, Tensor] | None = None
 
 
 class Instrument:
@@ -46,11 +50,20 @@ class Instrument:
 
     Subclasses live in one file each under ``instruments`` and are named by it. Times and defaults: due on the first
     update and every ``Window.every`` updates after it.
+
+    Attributes:
+        seconds: spent inside the passes of the window that it watched last, which are not training's.
     """
+
+    seconds: float = 0.0
 
     def due(self, window: Window) -> bool:
         """Whether to measure this window."""
         return (window.update - 1) % window.every == 0
+
+    def watching(self, window: Window) -> AbstractContextManager[None]:
+        """What is to hold while the passes of a window that is due are made, hooks for example; nothing by default."""
+        return nullcontext()
 
     def after_micro_batch(self, window: Window, index: int) -> None:
         """Called after each backward pass of a window that is due."""
@@ -66,6 +79,32 @@ def load_instruments() -> dict[str, Instrument]:
     for name in catalogue.entries("instruments"):
         found[name] = importlib.import_module(f"accum_core.engine.instruments.{name}").create()
     return found
+
+
+@contextmanager
+def watching(instruments: Iterable[Instrument], window: Window) -> Iterator[None]:
+    """``Instrument.watching`` of all that are due."""
+    with ExitStack() as stack:
+        for instrument in instruments:
+            stack.enter_context(instrument.watching(window))
+        yield
+
+
+@contextmanager
+def seeing(layers: Mapping[str, nn.Module], see: Callable[[str, Any], None]) -> Iterator[None]:
+    """Have ``see(name, input)`` called before each forward pass of a layer; no hook stays behind."""
+    handles = [
+        layer.register_forward_pre_hook(partial(_tell, see, name), with_kwargs=True) for name, layer in layers.items()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _tell(see: Callable[[str, Any], None], name: str, _: nn.Module, args: Sequence[Any], named: dict[str, Any]) -> None:
+    see(name, next(iter((*args, *named.values())), None))
 
 
 def measure_all(

@@ -28,13 +28,15 @@ def norm_kinds() -> dict[str, ModuleType]:
     return {name: importlib.import_module(f"accum_core.engine.norms.{name}") for name in catalogue.entries("norms")}
 
 
-def convert_norms(model: nn.Module, kind: str, **options: int) -> nn.Module:
+def convert_norms(model: nn.Module, kind: str, **options: float | str | None) -> nn.Module:
     """Replace every channel normalisation of a model by one kind.
 
-    Converted are BatchNorm and InstanceNorm of any rank, GroupNorm and this project's bare affine layer, with their
+    Converted are BatchNorm and InstanceNorm of any rank, GroupNorm and this project's own layers, with their
     affine parameters (the same Parameter objects) and eps. ``nn.LayerNorm`` is left alone: it normalises the last
     dimensions, and which of them holds channels is not recorded in it. Running statistics move between
-    kinds of BatchNorm, are lost on the way to other norms, and start afresh on the way back.
+    kinds of BatchNorm, are lost on the way to other norms, and start afresh on the way back; ``conversion_losses``
+    tells beforehand. Some kinds add parameters of their own or change the layers beside the norm (see ``norms``); on
+    the way to another kind the first go and the second are as they were.
 
     Args:
         model: changed in place.
@@ -62,10 +64,40 @@ def convert_norms(model: nn.Module, kind: str, **options: int) -> nn.Module:
             replaced[module] = build(source, **options)
         except TypeError:
             raise SettingError("options", options, f"norm {kind} does not take them") from None
+    _call("restore", model)
     for name, module in list(model.named_modules(remove_duplicate=False)):
         if name and module in replaced:
             model.set_submodule(name, replaced[module])
-    return replaced.get(model, model)
+    model = replaced.get(model, model)
+    _call("prepare", model, kind)
+    return model
+
+
+def _call(function: str, model: nn.Module, *kinds: str) -> None:
+    """Call an optional function of some kinds, or of all, on the model."""
+    for kind in kinds or norm_kinds():
+        if (found := getattr(norm_kinds()[kind], function, None)) is not None:
+            found(model)
+
+
+def conversion_losses(model: nn.Module, kind: str) -> list[str]:
+    """What trained BatchNorms would lose if the model were converted to a kind, one sentence each; maybe nothing.
+
+    Layers whose running statistics are fresh (mean 0, variance 1) have nothing to lose.
+
+    Raises:
+        SettingError: for an unknown kind.
+    """
+    catalogue.check("norms", "norm", kind)
+    trained = sum(_is_trained(module) for module in model.modules())
+    layers = f"{trained} trained BatchNorm layer{'s lose their' if trained > 1 else ' loses its'}"
+    return [f"{layers} {lost}" for lost in getattr(norm_kinds()[kind], "LOST", ()) if trained]
+
+
+def _is_trained(module: nn.Module) -> bool:
+    if not isinstance(module, _BatchNorm) or module.running_mean is None or module.running_var is None:
+        return False
+    return bool((module.running_mean != 0).any() or (module.running_var != 1).any())
 
 
 def check_norms(model: nn.Module, inputs: Tensor) -> None:
@@ -127,6 +159,7 @@ def _guard(name: str, kind: ModuleType, training: bool) -> Callable[[nn.Module, 
             remedy = "a norm over more values (group, layer) or a network without pooling to one pixel"
             if not kind.BATCH_INDEPENDENT:
                 remedy = "a micro-batch of 2 or more, or a norm that does not look across samples (group, layer)"
+            remedy = getattr(kind, "REMEDY", remedy)
             raise SettingError(
                 "micro_batch_size" if not kind.BATCH_INDEPENDENT else "norm",
                 shape[0] if not kind.BATCH_INDEPENDENT else kind.__name__.rpartition(".")[2],

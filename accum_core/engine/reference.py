@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,6 +50,21 @@ class GradientError(ParameterError):
     by_parameter: Mapping[str, ParameterError]
 
 
+@dataclass(frozen=True, slots=True)
+class LayerError:
+    """Distance of the gradient of the parameters that one layer holds itself from the reference.
+
+    Attributes:
+        layer: its name in the model.
+        relative_error: as in ``ParameterError``.
+        share: squared norm of g - g_ref here over that of all parameters; 0 where the two gradients are equal.
+    """
+
+    layer: str
+    relative_error: float
+    share: float
+
+
 def reference_gradient(
     model: nn.Module,
     inputs: Tensor,
@@ -57,6 +72,7 @@ def reference_gradient(
     objective: Objective,
     *,
     dtype: torch.dtype | None = None,
+    buffers: Mapping[str, Tensor] | None = None,
 ) -> Gradient:
     """The gradient of all samples in one pass, in the mode (training or evaluation) that the model is in.
 
@@ -65,6 +81,8 @@ def reference_gradient(
     Args:
         inputs, targets: the window's samples ``[B, ...]``.
         dtype: compute in this floating-point type (``torch.float64`` for an oracle); the model's own by default.
+        buffers: to start from by their names, the model's present ones by default; a layer that normalises by running
+            statistics needs those that the window began with.
 
     Returns:
         One tensor a trainable parameter, in ``dtype``.
@@ -73,9 +91,9 @@ def reference_gradient(
         name: parameter.detach().to(dtype or parameter.dtype, copy=True).requires_grad_(parameter.requires_grad)
         for name, parameter in model.named_parameters()
     }
-    buffers = {
+    copies = {
         name: buffer.detach().to(dtype if dtype and buffer.is_floating_point() else buffer.dtype, copy=True)
-        for name, buffer in model.named_buffers()
+        for name, buffer in {**dict(model.named_buffers()), **(buffers or {})}.items()
     }
     device = next(iter(parameters.values())).device if parameters else inputs.device
     inputs, targets = inputs.to(device), targets.to(device)
@@ -83,7 +101,7 @@ def reference_gradient(
         inputs = inputs.to(dtype)
 
     def predict(batch: Tensor) -> Tensor:
-        prediction: Tensor = functional_call(model, (parameters, buffers), (batch,))
+        prediction: Tensor = functional_call(model, (parameters, copies), (batch,))
         return prediction
 
     trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
@@ -122,6 +140,23 @@ def layer_errors(model: nn.Module, reference: Gradient) -> dict[str, ParameterEr
     for name, row in _sums(model, reference).items():
         layers.setdefault(name.partition(".")[0], []).append(row)
     return {layer: _compare(*rows) for layer, rows in layers.items()}
+
+
+def depth_errors(model: nn.Module, reference: Gradient, order: Sequence[str]) -> list[LayerError]:
+    """``gradient_error`` for each layer that holds parameters itself, without those of the layers inside it.
+
+    Args:
+        order: names of layers. Those without a parameter in the reference are left out, those missing come last.
+    """
+    layers: dict[str, list[_Sums]] = {name: [] for name in order}
+    for name, row in _sums(model, reference).items():
+        layers.setdefault(name.rpartition(".")[0], []).append(row)
+    squares = {layer: math.fsum(row[0] for row in rows) for layer, rows in layers.items() if rows}
+    total = math.fsum(squares.values())
+    return [
+        LayerError(layer, _compare(*layers[layer]).relative_error, square / total if total else 0.0)
+        for layer, square in squares.items()
+    ]
 
 
 def _sums(model: nn.Module, reference: Gradient) -> dict[str, _Sums]:

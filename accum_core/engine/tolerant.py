@@ -15,12 +15,13 @@ import torch
 from torch import nn
 
 from accum_core.batching import BatchPlan
+from accum_core.engine.lockstep import window_layers
 from accum_core.engine.objectives import Objective
 from accum_core.engine.precision import Precision
 from accum_core.engine.ranks import any_over_ranks, bare, sum_over_ranks
 from accum_core.engine.snapshot import Snapshot
 from accum_core.engine.window import Accumulation, MicroBatch, WindowResult
-from accum_core.errors import OutOfMemoryError
+from accum_core.errors import OutOfMemoryError, SettingError
 from accum_core.reduction import LossReduction
 
 # What the CPU's allocator says on POSIX systems and on Windows, and CUDA's libraries about their own work space.
@@ -62,7 +63,11 @@ def accumulate_tolerantly(
 
     Raises:
         OutOfMemoryError: when one sample does not fit.
+        SettingError: for a plan where ranks wait for one another inside a pass.
     """
+    if plan is not None and world_size > 1 and window_layers(model):
+        remedy = "cannot be where ranks wait for one another at sync_batch layers; choose a smaller micro-batch"
+        raise SettingError("shrink_on_out_of_memory", True, remedy)
     start = Snapshot(bare(model))
     bad = frozenset[int]()
     while True:
@@ -118,7 +123,8 @@ def _passes(
                 clean()  # or what it left in the buffers would make those after it look bad too
             # After a bad one the window is begun again, and with it what is watched.
             if after_micro_batch is not None and not bad:
-                after_micro_batch(index)
+                for each in range(index, window.index):  # all of them, when they were passed in step
+                    after_micro_batch(each)
     except BaseException as error:
         if not may_fail or not is_out_of_memory(error):
             window.abandon()

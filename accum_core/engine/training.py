@@ -14,7 +14,7 @@ from torch import nn
 
 from accum_core.engine import building, checkpoints, environment
 from accum_core.engine.controls import Controls, obey
-from accum_core.engine.instrument import Window, load_instruments, measure_all
+from accum_core.engine.instrument import Window, load_instruments, measure_all, watching
 from accum_core.engine.modes import evaluating
 from accum_core.engine.normalization import check_sizes
 from accum_core.engine.passes import Passes, shrunk
@@ -24,7 +24,7 @@ from accum_core.engine.reproducible import reproducible
 from accum_core.engine.sampling import WindowSampler, micro_batch_sizes
 from accum_core.engine.schedules import rescale
 from accum_core.engine.update import Update
-from accum_core.engine.workloads import load
+from accum_core.engine.workloads import epoch_samples, load
 from accum_core.errors import DataError, NonFiniteLossError, SettingError
 from accum_core.provenance import code_version
 from accum_core.records import Change, Environment, Incident, Message, RunConfig, UpdateRecord, Validation
@@ -200,32 +200,30 @@ class Training:
         window = self._next_window(number, incidents)
         due = {name: instrument for name, instrument in self._instruments.items() if instrument.due(window)}
         measured: dict[str, Any] = {}
-        watching = 0.0
+        spent = 0.0
 
         def observe(index: int) -> None:
-            nonlocal watching
+            nonlocal spent
             started = time.perf_counter()
             for instrument in due.values():
                 instrument.after_micro_batch(window, index)
-            watching += time.perf_counter() - started
+            spent += time.perf_counter() - started
 
         def measure() -> None:
-            nonlocal watching
+            nonlocal spent
             started = time.perf_counter()
-            measured.update(measure_all(due, window, incidents))
-            watching += time.perf_counter() - started
+            measured.update(measure_all(due, replace(window, buffers=outcome.start.buffers), incidents))
+            spent += time.perf_counter() - started
 
         precision = building.precision(self.config, self._updater.loss_scale)
         started = time.perf_counter()
         with reproducible(self._asked.seed, number, self.device, self._rank):
-            outcome = self._passes.accumulate(
-                self.config,
-                self._plan,
-                (window.inputs, window.targets),
-                precision,
-                observe if due else None,
-                None if due or incidents else leave,
-            )
+            observing, leaving = observe if due else None, None if due or incidents else leave
+            with watching(due.values(), window):
+                outcome = self._passes.accumulate(
+                    self.config, self._plan, (window.inputs, window.targets), precision, observing, leaving
+                )
+            spent += sum(instrument.seconds for instrument in due.values())
             if outcome.plan != self._plan:
                 incidents.append(shrunk(self._plan, outcome.plan))
                 self._plan = outcome.plan
@@ -235,7 +233,7 @@ class Training:
                 window = replace(window, micro_batches=self._passes.cut(window.inputs, window.targets, self._plan))
             passed = outcome.window
             update = None if passed is None else self._updater.step(passed, measure if due else None, outcome.start)
-        self._lasted = time.perf_counter() - started - watching
+        self._lasted = time.perf_counter() - started - spent
         self._seconds += self._lasted
         self._split_is_new = False
         return update, measured
@@ -249,7 +247,8 @@ class Training:
         size = self._plan.effective_batch_size
         for _ in range(self._sampler.windows_an_epoch(size) + 1):
             self._place = self._sampler.epoch, self._sampler.position
-            inputs, targets = self._workload.samples(self._sampler.next(size))
+            indices = self._sampler.next(size)
+            inputs, targets = epoch_samples(self._workload, indices, self._asked.seed, self._sampler.epoch)
             if any(objective.weights(targets).values()):
                 inputs = inputs.to(self._dtype) if inputs.is_floating_point() else inputs
                 return Window(
@@ -294,5 +293,5 @@ class Training:
 
     def _normalise(self) -> None:
         self.model = building.normalised(self.model, self.config, self._plan)
-        if (average := self._updater.average) is not None:
-            average.module = building.normalised(average.module, self.config, self._plan)
+        if building.follow(self._updater, self.model, self.config, self._plan):
+            self._passes = Passes(self.model, self._workload.objective)  # over ranks, new parameters are exchanged too

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from accum_core.engine.lockstep import has_to_step, in_step, note_micro_batch
 from accum_core.engine.objectives import Objective, needs_whole_window, window_loss
 from accum_core.engine.objectives.penalty import add_penalties, penalty_loss
 from accum_core.engine.precision import Precision, narrow, widen
@@ -49,6 +51,8 @@ class WindowResult:
 
 class Accumulation:
     """One window whose micro-batches are passed through the model by ``advance``, and closed by ``finish``.
+
+    In a model with ``sync_batch`` layers the passes wait for one another, so one ``advance`` makes them all.
 
     It can stop between two micro-batches: ``state_dict`` holds the gradient so far, and a window of the same
     micro-batches at the same parameters goes on from it bit-equal (tests/test_window.py).
@@ -95,7 +99,8 @@ class Accumulation:
         alike = all_passes**2 == world_size * squared
         silent = silence(model) if world_size > 1 else None
         on_the_way = alike and silent is not None and not self._widened
-        self._exchange = exchange if world_size == 1 or on_the_way else "end"
+        self._in_step = has_to_step(model, len(micro_batches), world_size)
+        self._exchange = exchange if world_size == 1 or (on_the_way and not self._in_step) else "end"
         if self._exchange == "end" and world_size > 1 and is_sharded(model):
             remedy = "its ranks exchange in every pass: give each as many micro-batches, skip none, keep 32 bits"
             raise SettingError("model", type(model).__name__, f"is sharded, and {remedy}")
@@ -128,34 +133,53 @@ class Accumulation:
     def complete(self, after_micro_batch: Callable[[int], None] | None = None) -> WindowResult:
         """Make the passes that are left and close the window."""
         try:
-            for index in range(self.index, len(self._micro_batches)):
+            while self.left:
+                first = self.index
                 self.advance()
                 if after_micro_batch is not None:
-                    after_micro_batch(index)
+                    for index in range(first, self.index):
+                        after_micro_batch(index)
         except BaseException:
             self.abandon()
             raise
         return self.finish()
 
     def advance(self) -> None:
-        """One forward and backward pass."""
+        """One forward and backward pass, or all of them in step."""
+        if self._in_step:
+            count = len(self._micro_batches)
+            passes = [partial(self._forward, index) for index in range(count)]
+            sums = in_step(self._model, passes, world_size=self._world_size)
+            try:
+                self._backward(sums)
+            except BaseException as error:
+                note_micro_batch(self._model, error)
+                raise
+            self.index = count
+            return
         # Forward and backward: the reducer is told in the forward pass whether there is anything to exchange.
         if self._silent is not None and self.left > 1:
             with self._silent():
-                self._backward(self._forward())
+                self._backward([self._forward(self.index)])
         else:
-            self._backward(self._forward())
+            self._backward([self._forward(self.index)])
         self.index += 1
 
     def advance_if_finite(self, *, gradient: bool) -> bool:
         """One forward pass, and a backward pass if its loss is finite; False if it was not, or its gradient was not.
 
         After a gradient that is not finite the sum is empty.
+
+        Raises:
+            SettingError: for passes in step, of which one that is not finite spoils all.
         """
-        sums = self._forward()
+        if self._in_step:
+            remedy = "cannot take a micro-batch out of statistics that all share in sync_batch layers; use skip_window"
+            raise SettingError("non_finite", "skip_micro_batch", remedy)
+        sums = self._forward(self.index)
         good = all(bool(torch.isfinite(total)) for total in sums.values())
         if good:
-            self._backward(sums)
+            self._backward([sums])
             good = not gradient or self._is_finite()
             if not good:
                 self._clear()
@@ -231,8 +255,8 @@ class Accumulation:
             self._summed[name].fill_(total)
         self.index = state["index"]
 
-    def _forward(self) -> Mapping[str, Tensor]:
-        inputs, targets = self._micro_batches[self.index]
+    def _forward(self, index: int) -> Mapping[str, Tensor]:
+        inputs, targets = self._micro_batches[index]
         if inputs.device != self._device or targets.device != self._device:
             inputs, targets = (part.to(self._device, non_blocking=True) for part in (inputs, targets))
         if self._precision.autocast is None:
@@ -244,21 +268,23 @@ class Accumulation:
             self._summed[name] += sums[name].detach()
         return sums
 
-    def _backward(self, sums: Mapping[str, Tensor]) -> None:
+    def _backward(self, passes: Sequence[Mapping[str, Tensor]]) -> None:
+        """From the present pass's sums, or those of it and all that follow."""
         # The backward pass starts from each term's factor: nothing is scaled afterwards, when it could already have
         # overflowed. A term without a valid label may be a plain zero, which has no graph.
         terms, factors = [], []
-        for name in self._names:
-            if (total := sums[name]).requires_grad:
-                factor = self._factors[name][self.index]
-                # Most micro-batches of a window share one factor, so its tensor is made once.
-                if (start := self._starts.get((factor, total.dtype))) is None:
-                    start = self._starts[factor, total.dtype] = torch.full_like(total, factor, requires_grad=False)
-                terms.append(total)
-                factors.append(start)
+        for index, sums in enumerate(passes, self.index):
+            for name in self._names:
+                if (total := sums[name]).requires_grad:
+                    factor = self._factors[name][index]
+                    # Most micro-batches of a window share one factor, so its tensor is made once.
+                    if (start := self._starts.get((factor, total.dtype))) is None:
+                        start = self._starts[factor, total.dtype] = torch.full_like(total, factor, requires_grad=False)
+                    terms.append(total)
+                    factors.append(start)
         if terms:
             torch.autograd.backward(terms, factors)
-        elif any(self._factors[name][self.index] for name in self._names):
+        elif any(any(self._factors[name][self.index : self.index + len(passes)]) for name in self._names):
             remedy = "has no graph; train some parameter, with gradients on (no torch.no_grad, no detach)"
             raise SettingError("model", type(self._model).__name__, f"its loss {remedy}")
 

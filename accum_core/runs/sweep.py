@@ -77,14 +77,14 @@ def run_experiment(
         experiment=experiment.name,
         preset=preset,
         seeds=tuple(seeds),
-        claims=judge(experiment, runs),
+        claims=judge(experiment, preset, runs),
         environment=newest,
         runs=runs,
     )
 
 
-def judge(experiment: Experiment, runs: Sequence[StoredRun]) -> tuple[Verdict, ...]:
-    """One verdict a claim, from the records of every seed's runs.
+def judge(experiment: Experiment, preset: str, runs: Sequence[StoredRun]) -> tuple[Verdict, ...]:
+    """One verdict a claim of the preset, from the records of every seed's runs.
 
     Raises:
         SweepError: if a number that the claims need is not finite.
@@ -93,7 +93,7 @@ def judge(experiment: Experiment, runs: Sequence[StoredRun]) -> tuple[Verdict, .
     for run in runs:
         by_seed.setdefault(run.seed, {})[run.label] = run.result.metrics
     try:
-        return tuple(Verdict(**verdict) for verdict in experiment.verdicts(list(by_seed.values())))
+        return tuple(Verdict(**verdict) for verdict in experiment.verdicts(preset, list(by_seed.values())))
     except SettingError as error:
         raise SweepError(f"The claims of {experiment.name} cannot be judged: {error}") from None
 

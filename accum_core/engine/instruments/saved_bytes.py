@@ -7,6 +7,7 @@ does not carry the window's bytes.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from accum_core.engine.instrument import Instrument, Window
+from accum_core.engine.lockstep import window_layers
+from accum_core.engine.modes import evaluating
 from accum_core.engine.objectives import Objective, mean_loss
 
 TITLE = "Kept for backward"
@@ -70,12 +73,23 @@ class SavedBytes(Instrument):
         return window.split_is_new
 
     def measure(self, window: Window) -> dict[str, Any]:
-        """Count both in forward passes of their own."""
+        """Count both in forward passes of their own.
+
+        A window in step keeps what all of its passes save, unless it moves that to the host: then there is no more on
+        the device at a time than one micro-batch saves.
+        """
         inputs, targets = window.micro_batches[0]
-        return {
-            "micro_batch": saved_for_backward(window.model, inputs, targets, window.objective),
-            "full_batch": saved_for_backward(window.model, window.inputs, window.targets, window.objective),
-        }
+        full_batch = saved_for_backward(window.model, window.inputs, window.targets, window.objective)
+        layers = window_layers(window.model)
+        if any(layer.offload == "none" for layer in layers):
+            return {"micro_batch": full_batch, "full_batch": full_batch}
+        # A layer of the whole window needs more than one micro-batch for its statistics; with those that it has, it
+        # saves as much of this one.
+        with ExitStack() as stack:
+            for layer in layers:
+                stack.enter_context(evaluating(layer))
+            micro_batch = saved_for_backward(window.model, inputs, targets, window.objective)
+        return {"micro_batch": micro_batch, "full_batch": full_batch}
 
 
 def create() -> Instrument:

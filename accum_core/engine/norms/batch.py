@@ -2,7 +2,8 @@
 
 y = (x - mean) / sqrt(var + eps) * weight + bias, a mean and variance for each channel over the micro-batch and its
 pixels (Ioffe and Szegedy 2015, arXiv 1502.03167). Not exact under accumulation: N micro-batches of n are what N
-workers with unsynchronised BatchNorm compute (tests/test_norms.py perturbs one sample and sees the others move).
+workers with unsynchronised BatchNorm compute (tests/test_norms.py perturbs one sample and sees the others move,
+tests/test_norm_exactness.py measures the gradient's error).
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class BatchNormVariant(ChannelBatchNorm):
 
 
 def with_statistics(layer: ChannelBatchNorm, source: ChannelSource) -> ChannelBatchNorm:
-    """The layer in the source's place, with its running statistics (the same tensors) if it is a BatchNorm."""
+    """The layer in the source's place, with its running statistics (the same tensors) if both keep some."""
     source.finish(layer)
-    if isinstance(source.module, _BatchNorm):
+    if getattr(source.module, "running_mean", None) is not None and layer.running_mean is not None:
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             setattr(layer, name, getattr(source.module, name))
     return layer

@@ -3,9 +3,11 @@
 Each micro-batch moves the running statistics by the momentum m, so N of them move them by 1 - (1 - m)^N: 0.3439 for
 m = 0.1 and N = 4. Here a layer's momentum is 1 - (1 - m)^(1/N), which moves them by m in a window of N.
 
-That mends the rate alone. What is normalised by, and what the running mean follows, are still micro-batch statistics,
-and the running variance is still the mean of the micro-batches' own: it misses how far their means lie apart. Not exact
-under accumulation (tests/test_batch_corrected.py). In a tail of n micro-batches they move by 1 - (1 - m)^(n/N).
+That mends the rate alone, and so evaluation mode where the micro-batches are alike. What is normalised by, and what the
+running mean follows, are still micro-batch statistics, and the running variance is still the mean of the micro-batches'
+own: it misses how far their means lie apart. The gradient is that of plain BatchNorm at the same micro-batch. Not exact
+under accumulation (tests/test_batch_corrected.py, tests/test_norm_exactness.py). In a tail of n micro-batches they move
+by 1 - (1 - m)^(n/N).
 """
 
 from __future__ import annotations

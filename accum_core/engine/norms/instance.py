@@ -1,7 +1,8 @@
 """InstanceNorm: statistics over the pixels of one channel of one sample (Ulyanov et al. 2016, arXiv 1607.08022).
 
-Batch-independent, so exact under accumulation (tests/test_norms.py). It cannot normalise one pixel, which is what
-image pooling leaves: use a network without it.
+y = (x - mean) / sqrt(var + eps) * weight + bias, a mean and variance for each sample and channel.
+Batch-independent, so exact under accumulation (tests/test_norm_exactness.py). It cannot normalise one pixel, which is
+what image pooling leaves: use a network without it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ TITLE = "InstanceNorm"
 SUMMARY = "over the pixels of one channel of one sample"
 ORDER = 40
 BATCH_INDEPENDENT = True
+LOST = ("running statistics", "function in evaluation mode")
 
 
 class ChannelInstanceNorm(_InstanceNorm):

@@ -1,7 +1,8 @@
 """LayerNorm: statistics over all channels and pixels of one sample (Ba, Kiros and Hinton 2016, arXiv 1607.06450).
 
-For convolutions this is GroupNorm with one group and a weight for each channel (Wu and He 2018, section 3.1), which
-is how it is built here. Batch-independent, so exact under accumulation (tests/test_norms.py).
+y = (x - mean) / sqrt(var + eps) * weight + bias, a mean and variance for each sample. For convolutions this is
+GroupNorm with one group and a weight for each channel (Wu and He 2018, section 3.1), which is how it is built here.
+Batch-independent, so exact under accumulation (tests/test_norm_exactness.py).
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 from torch import Size, nn
 
 from accum_core.engine.channels import ChannelSource
+from accum_core.engine.norms.group import GroupNormVariant
 
 TITLE = "LayerNorm"
 SUMMARY = "over all channels of one sample"
 ORDER = 30
 BATCH_INDEPENDENT = True
+LOST = ("running statistics", "function in evaluation mode")
 
 
 def build(source: ChannelSource) -> nn.Module:
@@ -22,8 +25,8 @@ def build(source: ChannelSource) -> nn.Module:
 
 
 def owns(module: nn.Module) -> bool:
-    """Whether the layer is a GroupNorm with one group."""
-    return isinstance(module, nn.GroupNorm) and module.num_groups == 1
+    """Whether the layer is a GroupNorm with one group and no kind of its own."""
+    return isinstance(module, nn.GroupNorm) and module.num_groups == 1 and not isinstance(module, GroupNormVariant)
 
 
 def failure(module: nn.Module, shape: Size, training: bool) -> str | None:

@@ -1,7 +1,7 @@
 """No normalisation: y = x * weight + bias, a weight and a bias for each channel.
 
 The affine part stays, so that a change to another norm and back loses no parameter. Batch-independent, so exact under
-accumulation (tests/test_norms.py).
+accumulation (tests/test_norm_exactness.py).
 """
 
 from __future__ import annotations
@@ -14,10 +14,19 @@ TITLE = "no norm"
 SUMMARY = "a weight and a bias for each channel, nothing else"
 ORDER = 50
 BATCH_INDEPENDENT = True
+LOST = ("running statistics", "function in evaluation mode")
+
+
+def along_channels(values: Tensor, like: Tensor) -> Tensor:
+    """One value a channel ``[C]`` as ``[1, C, 1, ...]``, of the rank of ``like``."""
+    return values.view((1, -1) + (1,) * (like.dim() - 2))
 
 
 class ChannelAffine(nn.Module):
-    """A weight and a bias for each channel of an input ``[M, C, ...]``; the identity without them."""
+    """A weight and a bias for each channel of an input ``[M, C, ...]``; the identity without them.
+
+    Also the base of norms that torch does not have: they compute what comes before the affine part.
+    """
 
     weight: nn.Parameter | None
     bias: nn.Parameter | None
@@ -31,10 +40,9 @@ class ChannelAffine(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Scale and shift each channel."""
-        shape = (1, -1) + (1,) * (input.dim() - 2)
         if self.weight is not None:
-            input = input * self.weight.view(shape)
-        return input if self.bias is None else input + self.bias.view(shape)
+            input = input * along_channels(self.weight, input)
+        return input if self.bias is None else input + along_channels(self.bias, input)
 
     def extra_repr(self) -> str:
         """Channels, for the model's printout."""
@@ -48,7 +56,7 @@ def build(source: ChannelSource) -> nn.Module:
 
 def owns(module: nn.Module) -> bool:
     """Whether the layer is a bare channel-wise affine map."""
-    return isinstance(module, ChannelAffine)
+    return type(module) is ChannelAffine
 
 
 def failure(module: nn.Module, shape: Size, training: bool) -> str | None:

@@ -1,13 +1,14 @@
 """One file a workload: data, networks, objective and validation.
 
-Each file gives the literal constants ``TITLE``, ``MODELS`` (names of files under ``models``) and ``SAMPLES`` (what a
-sentence calls its samples), and a function ``load()`` that returns a ``Workload``.
+Each file gives the literal constants ``TITLE``, ``MODELS`` (names of files under ``models``), ``MEASURE`` (what its
+runs are compared by, of ``accum_core.measures``) and ``SAMPLES`` (what a sentence calls its samples), and a function
+``load()`` that returns a ``Workload``. One with ``IN_LAB = False`` is for experiments and not on the Lab's menu.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Protocol
 
@@ -19,7 +20,11 @@ from accum_core.records import Validation
 
 
 class Workload(Protocol):
-    """What ``train`` asks of a workload; everything is on the CPU, in float32 where it is floating point."""
+    """What ``train`` asks of a workload; everything is on the CPU, in float32 where it is floating point.
+
+    One that shows its training samples otherwise in every epoch has a method ``augmented(indices, seed, epoch)``
+    beside ``samples(indices)``: what it gives depends on these three alone, and not on what is asked for together.
+    """
 
     num_samples: int
     objective: Objective
@@ -35,6 +40,13 @@ class Workload(Protocol):
     def validate(self, model: nn.Module) -> Validation:
         """Quality on the held-out samples; called in evaluation mode without gradients, and changes nothing."""
         ...
+
+
+def epoch_samples(workload: Workload, indices: Sequence[int], seed: int, epoch: int) -> tuple[Tensor, Tensor]:
+    """Training samples and targets as an epoch of a run shows them: augmented, where the workload does that."""
+    augmented: Callable[[Sequence[int], int, int], tuple[Tensor, Tensor]] | None
+    augmented = getattr(workload, "augmented", None)
+    return workload.samples(indices) if augmented is None else augmented(indices, seed, epoch)
 
 
 @cache

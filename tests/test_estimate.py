@@ -1,0 +1,99 @@
+"""What a long preset says before it starts: how much, how long, how large, or why it cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from accum_core.engine.workloads import load
+from accum_core.records import RunConfig
+from experiments import find
+from experiments.cli import estimate, main
+
+
+def digits(**settings: object) -> RunConfig:
+    return RunConfig.of(
+        **{"workload": "digits", "model": "mlp", "updates": 1000, "effective_batch_size": 8, "micro_batch_size": 4}
+        | settings
+    )
+
+
+def test_the_work_is_counted() -> None:
+    configs = [digits(), digits(seed=1), digits(updates=500, effective_batch_size=16)]
+    assert estimate.work(configs) == "To compute: 3 runs, 2,500 updates, 24,000 samples."
+
+
+def test_time_grows_with_runs_and_updates_and_only_each_kind_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every update at 2 seconds and a clock that only they move, the estimate is plain arithmetic."""
+    clock = [0.0]
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
+    measured = []
+
+    def two_seconds(training: object) -> float:
+        measured.append(training)
+        return 2.0
+
+    monkeypatch.setattr(estimate, "_seconds_an_update", two_seconds)
+    found = estimate.measured([digits(seed=seed, micro_batch_size=micro) for seed in (1, 2, 3) for micro in (4, 8)])
+    assert len(measured) == 2
+    assert found.seconds == 3 * 2 * 1000 * 2.0
+    assert found.memory > 0
+
+
+def test_an_estimate_is_measured_on_this_machine() -> None:
+    found = estimate.estimate([digits()])
+    assert not isinstance(found, str)
+    assert found.seconds > 0
+    assert found.memory > 43_018 * 4  # the perceptron's weights alone
+    text = estimate.sentence(found)
+    assert f"on {found.device}" in text and "GiB at the peak" in text
+
+
+def test_times_are_written_for_people() -> None:
+    assert ": 90 min for" in estimate.sentence(estimate.Estimate(5400, 2**30, "cpu"))
+    assert ": 3 hours for" in estimate.sentence(estimate.Estimate(10_800, 2**30, "cpu"))
+    assert ": 10 days for" in estimate.sentence(estimate.Estimate(864_000, 2**30, "cpu"))
+
+
+def test_what_does_not_fit_is_named_with_what_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = load("digits")
+    build = workload.build_model
+
+    class Limited(nn.Module):
+        """Has memory for four samples."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = build("mlp")
+
+        def forward(self, images: Tensor) -> Tensor:
+            if self.training and len(images) > 4:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            logits: Tensor = self.inner(images)
+            return logits
+
+    monkeypatch.setattr(workload, "build_model", lambda name: Limited())
+    found = estimate.attempt([digits(micro_batch_size=micro) for micro in (8, 4, 2)])
+    assert found == (
+        "mlp with norm batch at micro-batch 8 does not fit into the memory of cpu (micro-batch 4 does, which takes "
+        "N = 2): nothing was started."
+    )
+
+
+def test_without_the_data_a_long_preset_ends_before_any_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ACCUMULATION_LAB_STORE", str(tmp_path / "runs.sqlite"))
+    monkeypatch.setenv("ACCUMULATION_LAB_DATA", str(tmp_path))
+    assert main(["run", "wu_he_2018_group_norm", "--preset", "full"]) == 1
+    told = capsys.readouterr().err
+    preset = find("wu_he_2018_group_norm").preset("full")
+    runs = [run for seed in preset.seeds for run in preset.configs(seed).values()]
+    assert f"To compute: {len(runs)} runs, {19_500 * len(runs):,} updates" in told
+    assert "cifar-10-python.tar.gz" in told
+    from accum_core.runs.store import Store
+
+    assert all(Store().find(run) is None for run in runs)
