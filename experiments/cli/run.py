@@ -9,13 +9,15 @@ from typing import Any, NoReturn
 import click
 from tqdm import tqdm
 
-from accum_core.claims import Verdict
+from accum_core.claims import Claim, Verdict
 from accum_core.errors import LabError, SettingError
 from accum_core.experiment import Experiment
+from accum_core.provenance import code_version
 from accum_core.result_file import ResultFile, StoredRun
 from accum_core.runs.store import Store
 from accum_core.runs.sweep import Progress, run_experiment
 from experiments import find, result_path
+from experiments.cli import estimate
 from experiments.cli.output import json_option, write_json
 
 COMMITTED = "bench"
@@ -46,7 +48,7 @@ def run_command(
     if commit_results and preset != COMMITTED:
         raise SettingError("preset", preset, f"cannot be committed; use --preset {COMMITTED} with --commit-results")
     outcome = _carry_out(experiment, preset, chosen, fresh)
-    click.echo(_table(outcome.claims, experiment))
+    click.echo(_table(outcome.claims, experiment.claims_of(preset)))
     if json_path is not None:
         write_json(json_path, _report(outcome))
     if commit_results:
@@ -66,9 +68,11 @@ def _parse(seeds: str) -> tuple[int, ...]:
 
 def _carry_out(experiment: Experiment, preset: str, seeds: tuple[int, ...], fresh: bool) -> ResultFile:
     """Run the experiment under a progress bar; Ctrl-C ends the command with a sentence."""
-    bar = _Bar()
+    bar, store = _Bar(), Store()
     try:
-        return run_experiment(experiment, preset, seeds, Store(), bar.show, fresh=fresh)
+        if experiment.preset(preset).long:
+            _announce(experiment, preset, seeds, store, fresh)
+        return run_experiment(experiment, preset, seeds, store, bar.show, fresh=fresh)
     except KeyboardInterrupt:
         bar.close()
         rest = "the others stay queued, and the same command, or the open app, goes on with them"
@@ -76,6 +80,21 @@ def _carry_out(experiment: Experiment, preset: str, seeds: tuple[int, ...], fres
         click.get_current_context().exit(130)
     finally:
         bar.close()
+
+
+def _announce(experiment: Experiment, preset: str, seeds: tuple[int, ...], store: Store, fresh: bool) -> None:
+    """Say what a long preset still has to compute, and estimate what that takes, before it starts."""
+    configs = [config for seed in seeds for config in experiment.preset(preset).configs(seed).values()]
+    if not fresh:
+        found = {config: store.find(config) for config in configs}
+        configs = [
+            config
+            for config, run in found.items()
+            if run is None or run.state != "done" or run.code_version != code_version()
+        ]
+    click.echo(estimate.work(configs), err=True)
+    if configs:
+        click.echo(estimate.sentence(estimate.estimate(configs)), err=True)
 
 
 class _Bar:
@@ -107,9 +126,9 @@ class _Bar:
             self._bar.close()
 
 
-def _table(claims: tuple[Verdict, ...], experiment: Experiment) -> str:
+def _table(claims: tuple[Verdict, ...], stated: tuple[Claim, ...]) -> str:
     """The verdicts, one claim a line, with its statement below it."""
-    units = {claim.id: claim.unit for claim in experiment.claims}
+    units = {claim.id: claim.unit for claim in stated}
     rows = [("claim", "verdict", "effect", "95 % interval", "seeds")]
     for claim in claims:
         effect = f"{claim.effect:.3g} {units[claim.id]}".rstrip()

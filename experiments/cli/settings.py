@@ -12,7 +12,7 @@ from accum_core import catalogue
 from accum_core.errors import SettingError
 from accum_core.records import RunConfig
 from accum_core.reduction import REDUCTION_KINDS, TAIL_RULES
-from accum_core.run_config import NonFinitePolicy, OptimizerName, Precision, ScalingRule
+from accum_core.run_config import NonFinitePolicy, Offload, OptimizerName, Precision, ScalingRule
 from accum_core.schedule import SCHEDULE_KINDS
 from experiments.cli.output import Command
 
@@ -63,7 +63,13 @@ OPTIONS = (
     _setting("--workload", "workload", str, f"Data and task: {_names('workloads')}."),
     _setting("--model", "model", str, f"Network: {_names('models')}."),
     _setting("--norm", "norm", str, f"Normalisation layer: {_names('norms')}."),
-    _setting("--groups", "norm_groups", int, "Groups of the group norm."),
+    _setting("--groups", "norm_groups", int, "Groups of the norms over groups of channels."),
+    _setting("--channels-per-group", "norm_channels_per_group", int, "Channels in a group, in the place of --groups."),
+    _setting("--ghost-batch", "ghost_batch_size", int, "Samples that ghost_batch normalises over at a time."),
+    _setting("--renorm-r-max", "renorm_r_max", float, "Bound of batch_renorm's correction of the deviation."),
+    _setting("--renorm-d-max", "renorm_d_max", float, "Bound of batch_renorm's correction of the mean."),
+    _setting("--renorm-warmup", "renorm_warmup", int, "Passes of plain BatchNorm before batch_renorm's correction."),
+    _setting("--offload", "offload", str, f"Where sync_batch keeps a window's work: {', '.join(get_args(Offload))}."),
     _setting("--effective", "effective_batch_size", int, "Samples an update, over all ranks."),
     _setting("--micro", "micro_batch_size", int, "Samples a forward and backward pass; divides the effective batch."),
     _setting("--reduction", "reduction", str, f"What divides the loss: {', '.join(REDUCTION_KINDS)}."),
@@ -76,7 +82,8 @@ OPTIONS = (
         "--warmup",
         "warmup_updates",
         type=int,
-        help=f"Updates of linear warm-up.  [default: {WARMUP}, or a fifth of the updates if that is fewer]",
+        help="Updates of linear warm-up, from 0, or from --lr where --scaling raises it.  "
+        f"[default: {WARMUP}, or a fifth of the updates if that is fewer]",
     ),
     _setting("--schedule", "schedule", str, f"Course of the learning rate: {', '.join(SCHEDULE_KINDS)}."),
     click.option(

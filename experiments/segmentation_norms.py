@@ -1,0 +1,172 @@
+"""What brings back what BatchNorm loses to accumulation, and what does each way cost?
+
+Protocol: that of ``segmentation_batch_size``, whose first question this follows: the embedded land-cover tiles (fold 0
+validates), a DeepLab-style network with an image-pooling branch, effective batch 32, 150 updates of SGD with momentum,
+linear warm-up and polynomial decay. BatchNorm over the undivided batch is what every other run is held against; those
+run at micro-batch 2 with N = 16, on the same samples in the same order at the same learning rate.
+
+``sync_batch`` computes what the undivided batch does, so its runs differ from it by rounding alone, which training
+multiplies: in float32 two such runs end up points apart, either way. The same pair in float64 is what shows that the
+mathematics is one. The others are other layers, with a quality of their own at this learning rate.
+
+Where the papers differ: batch renorm (Ioffe 2017) was meant for micro-batches of a whole network's training from its
+start with a schedule for its bounds, which are constant here; weight standardisation (Qiao et al. 2019) was shown at
+micro-batches of 1 and 2 with GroupNorm on ImageNet and COCO; EvoNorm-S0 (Liu et al. 2020) on ImageNet; frozen BatchNorm
+is the custom of detection, where its statistics come from pretraining. Here there is none, so it is an affine map.
+
+The thresholds below were fixed before the confirming seeds (21 and up) were run. Seeds 1, 2 and 3 chose them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from accum_core.claims import Claim
+from accum_core.experiment import Experiment, Preset, Published
+from accum_core.records import RunConfig
+
+SMOKE_SEEDS = (921, 922)
+SEEDS = (21, 22, 23, 24, 25)
+OTHERS = ("batch_renorm", "group_ws", "evonorm_s0", "frozen_batch")
+WITH_OTHERS = (*SEEDS[:3], *SMOKE_SEEDS)
+"""Seeds that also run the layers whose effect is many points, so that few seeds decide it."""
+IN_FLOAT64 = (*SEEDS[:2], *SMOKE_SEEDS)
+"""Seeds that also run the pair in float64, where it differs in digits that no seed moves."""
+
+
+def _runs(seed: int, **settings: Any) -> dict[str, RunConfig]:
+    """BatchNorm over the undivided batch ("whole"), at micro-batch 2 ("batch"), and what stands in for it there."""
+
+    def run(norm: str, micro_batch_size: int = 2, **more: Any) -> RunConfig:
+        # On the CPU the device is the host; where a window keeps its work changes none of its numbers.
+        return RunConfig.of(seed=seed, norm=norm, micro_batch_size=micro_batch_size, offload="none", **settings | more)
+
+    effective = settings["effective_batch_size"]
+    runs = {"whole": run("batch", effective), "sync_batch": run("sync_batch")}
+    if seed in WITH_OTHERS:
+        runs |= {norm: run(norm) for norm in ("batch", *OTHERS)}
+    if seed in IN_FLOAT64:
+        short = {"precision": "float64", "updates": min(settings["updates"], 60)}
+        runs |= {"whole_float64": run("batch", effective, **short), "sync_batch_float64": run("sync_batch", **short)}
+    return runs
+
+
+def _bench(seed: int) -> dict[str, RunConfig]:
+    return _runs(seed, effective_batch_size=32, updates=150)
+
+
+def _smoke(seed: int) -> dict[str, RunConfig]:
+    short = {"updates": 2, "warmup_updates": 1, "validate_every": 2, "measure_every": 1}
+    return _runs(seed, effective_batch_size=8, **short)
+
+
+def _measure(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """One seed's effects: differences of validation mIoU in [0, 1], and gradient errors at equal weights."""
+    effects = {
+        "sync_difference": metrics["whole"]["miou"] - metrics["sync_batch"]["miou"],
+        "sync_gradient_error": metrics["sync_batch"]["gradient_error"],
+    }
+    if "batch" in metrics:
+        effects |= {
+            f"{norm}_gain": metrics[norm]["miou"] - metrics["batch"]["miou"] for norm in ("sync_batch", *OTHERS)
+        }
+    if "whole_float64" in metrics:
+        pair = metrics["whole_float64"], metrics["sync_batch_float64"]
+        effects["float64_difference"] = abs(pair[0]["miou"] - pair[1]["miou"])
+    return effects
+
+
+CLAIMS = (
+    Claim(
+        id="sync_batch_holds",
+        statement="sync_batch's mean mIoU at micro-batch 2 and BatchNorm's at 32 differ by less than 2 points (0.02).",
+        effect="sync_difference",
+        at_least=-0.02,
+        at_most=0.02,
+        unit="mIoU",
+    ),
+    Claim(
+        id="sync_batch_is_the_same_run",
+        statement="In float64, after 60 updates, sync_batch at micro-batch 2 and BatchNorm at 32 have the same mIoU to "
+        "0.01 points (0.0001).",
+        effect="float64_difference",
+        at_most=0.0001,
+        unit="mIoU",
+    ),
+    Claim(
+        id="sync_batch_gradient_exact",
+        statement="With sync_batch at micro-batch 2 the gradient error at equal weights, of passes in float32 against "
+        "the batch in float64, median over updates, is at most 1e-5.",
+        effect="sync_gradient_error",
+        at_most=1e-5,
+    ),
+    Claim(
+        id="sync_batch_recovers",
+        statement="sync_batch at micro-batch 2 gains at least 15 mIoU points (0.15) on BatchNorm at micro-batch 2.",
+        effect="sync_batch_gain",
+        at_least=0.15,
+        unit="mIoU",
+    ),
+    Claim(
+        id="batch_renorm_recovers",
+        statement="Batch renorm at micro-batch 2 gains more than 0 mIoU points on BatchNorm at micro-batch 2.",
+        effect="batch_renorm_gain",
+        at_least=0.0,
+        unit="mIoU",
+    ),
+    Claim(
+        id="group_ws_recovers",
+        statement="GroupNorm with weight standardisation gains at least 5 mIoU points (0.05) on BatchNorm at "
+        "micro-batch 2.",
+        effect="group_ws_gain",
+        at_least=0.05,
+        unit="mIoU",
+    ),
+    Claim(
+        id="evonorm_recovers",
+        statement="EvoNorm-S0 gains at least 10 mIoU points (0.10) on BatchNorm at micro-batch 2.",
+        effect="evonorm_s0_gain",
+        at_least=0.10,
+        unit="mIoU",
+    ),
+    Claim(
+        id="frozen_batch_recovers",
+        statement="Frozen BatchNorm, without pretrained statistics a mere affine map, gains more than 0 mIoU points on "
+        "BatchNorm at micro-batch 2.",
+        effect="frozen_batch_gain",
+        at_least=0.0,
+        unit="mIoU",
+    ),
+)
+
+PUBLISHED = (
+    Published(
+        key="wu_he_2018_group_norm",
+        citation="Wu and He (2018), Group Normalization, arXiv 1803.08494",
+        statement="ResNet-50 on ImageNet with 4 images per GPU, where BatchNorm with 32 has an error of 23.6 %: batch "
+        "renorm makes good about a quarter of what BatchNorm loses.",
+        x_label="images per GPU",
+        y_label="validation error (%), ImageNet",
+        series={"batch": ((4, 27.3),), "batch_renorm": ((4, 26.3),), "group": ((4, 24.2),)},
+    ),
+)
+
+EXPERIMENT = Experiment(
+    name="segmentation_norms",
+    title="What brings back what BatchNorm loses in segmentation",
+    paper="Ioffe (2017), Batch Renormalization; Qiao et al. (2019), Weight Standardization; Liu et al. (2020), EvoNorm",
+    question="Which layers bring back what BatchNorm loses when a batch of 32 is split into micro-batches of 2?",
+    claims=CLAIMS,
+    presets={
+        "smoke": Preset(SMOKE_SEEDS, _smoke, "2 seeds, effective batch 8, 2 updates: seconds, and decides nothing"),
+        "bench": Preset(
+            SEEDS,
+            _bench,
+            "5 seeds (3 for the layers other than sync_batch), effective batch 32, 150 updates: about 10 minutes on "
+            "2 cores",
+        ),
+    },
+    measure=_measure,
+    published=PUBLISHED,
+)
