@@ -19,7 +19,7 @@ MOST: Final = {"effective_batch_size": 512, "updates": 100_000, "seed": 2**31 - 
 
 
 def bar(store: Store, shown: Shown) -> None:
-    """The controls in two rows, and the buttons."""
+    """The controls in three rows, and the buttons."""
     if notice := st.session_state.pop(lab.NOTICE, None):
         st.toast(notice, icon=":material/tune:")
     with st.container(border=True, key="lab_controls", gap="small"):
@@ -30,7 +30,7 @@ def bar(store: Store, shown: Shown) -> None:
 
 
 def _split_and_norm(store: Store, shown: Shown) -> None:
-    batch, steps, norm = st.columns([1.25, 2.15, 3.5], gap="medium", vertical_alignment="bottom")
+    batch, steps = st.columns([1, 4], gap="medium", vertical_alignment="bottom")
     effective = int(st.session_state[key("effective_batch_size")])
     batch.number_input(
         "Effective batch size",
@@ -50,7 +50,7 @@ def _split_and_norm(store: Store, shown: Shown) -> None:
         on_change=_moved,
         args=(store, shown, "accumulation_steps"),
     )
-    norm.pills(
+    st.pills(
         "Norm",
         list(catalogue.entries("norms")),
         key=key("norm"),
@@ -58,14 +58,31 @@ def _split_and_norm(store: Store, shown: Shown) -> None:
         required=True,
         on_change=_moved,
         args=(store, shown, "norm"),
+        help=_family(),
     )
+
+
+def _family() -> str:
+    """What each norm looks at, and which are exact under accumulation, as Markdown."""
+    lines = []
+    for constants in catalogue.entries("norms").values():
+        exact = constants.get("BATCH_INDEPENDENT") or constants.get("EXACT_UNDER_ACCUMULATION")
+        lines.append(f"- **{constants['TITLE']}**{' (exact)' if exact else ''}: {constants['SUMMARY']}")
+    return "What it normalises; exact: the same under accumulation as in one batch.\n" + "\n".join(lines)
 
 
 def _rest(store: Store, shown: Shown) -> None:
     workloads = catalogue.entries("workloads")
-    models = workloads[st.session_state[key("workload")]]["MODELS"]
+    chosen = st.session_state[key("workload")]
+    models = workloads[chosen]["MODELS"]
+    offered = [name for name, constants in workloads.items() if constants.get("IN_LAB", True) or name == chosen]
     st.selectbox(
-        "Workload", list(workloads), key=key("workload"), format_func=lambda name: workloads[name]["TITLE"], width=185
+        "Workload",
+        offered,
+        key=key("workload"),
+        format_func=lambda name: workloads[name]["TITLE"],
+        on_change=_new_workload,
+        width=185,
     )
     st.selectbox("Model", models, key=key("model"), width=110)
     st.selectbox(
@@ -149,6 +166,13 @@ def _moved(store: Store, shown: Shown, field: LiveField) -> None:
     lab.send(store, shown.run.id, Message(kind="set", field=field, value=value))
     if lab.PROBLEM not in st.session_state:
         st.session_state[lab.NOTICE] = f"{about_run.change(field, value)} takes effect at the next update."
+
+
+def _new_workload() -> None:
+    """Keep the model where the new workload has it too, or take its first."""
+    models = catalogue.entries("workloads")[st.session_state[key("workload")]]["MODELS"]
+    if st.session_state[key("model")] not in models:
+        st.session_state[key("model")] = models[0]
 
 
 def _new_effective(before: int) -> None:

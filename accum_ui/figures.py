@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import plotly.graph_objects as go
@@ -21,6 +20,9 @@ from accum_ui.results import Row, Split, by_norm
 from accum_ui.words import POINT, SAME, norm_title, number, percent
 
 HEIGHT: Final = 380
+PLOT: Final = HEIGHT - 76  # pixels that the vertical axis spans, without the margins
+LABEL: Final = 22  # pixels from a line to the middle of its name
+LABEL_ROOM: Final = 19  # pixels from one name to the next
 FONT: Final = '"Source Sans", "Source Sans Pro", sans-serif'
 SYMBOLS: Final = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross")
 
@@ -42,19 +44,29 @@ class Panel:
     alt: str
 
 
-def finding(splits: Sequence[Split]) -> str:
-    """What splitting did to each norm, in points of mIoU, as one title."""
+def finding(splits: Sequence[Split], network: str = "") -> str:
+    """What splitting did to each norm, in points of the measure, as one title.
+
+    Args:
+        splits: at least one, of one measure.
+        network: named where an experiment has several.
+    """
     clauses = [_clause(split) for split in splits]
-    micro, steps = splits[0].micro_batch_size, splits[0].accumulation_steps
-    return f"Split into {steps} × {micro}, {'; '.join(clauses)}"
+    opening = f"Split into {splits[0].accumulation_steps} × {splits[0].micro_batch_size}"
+    if network:
+        opening = f"{network[:1].upper()}{network[1:]}, s{opening[1:]}"
+    return f"{opening}, {'; '.join(clauses)}"
 
 
 def _clause(split: Split) -> str:
     name, loss = norm_title(split.norm), split.loss
-    if loss.low > 0:
-        return f"{name} loses {loss.mean / POINT:.3g} points of mIoU"
-    if loss.high < 0:
-        return f"{name} gains {-loss.mean / POINT:.3g} points of mIoU"
+    size, title = f"{abs(loss.mean) / POINT:.3g} points", split.measure.title
+    if loss.low > 0 or loss.high < 0:
+        if split.measure.higher_is_better:
+            return f"{name} {'loses' if loss.low > 0 else 'gains'} {size} of {title}"
+        return f"{name}'s {title} {'rises' if loss.low > 0 else 'falls'} by {size}"
+    if loss.low == loss.high:
+        return f"{name}'s {split.measure.title} is the same"
     return f"{name}'s mean stays within {max(-loss.low, loss.high) / POINT:.2g} points"
 
 
@@ -69,22 +81,25 @@ def reason(splits: Sequence[Split]) -> str:
     return f"At the same parameters, against the gradient of the whole batch in one pass: {', '.join(clauses)}."
 
 
-def split_panel(table: Sequence[Row], splits: Sequence[Split], *, dark: bool) -> Panel:
-    """Validation mIoU against micro-batch size, a line a norm: every seed thin, their mean and 95 % interval bold.
+def split_panel(table: Sequence[Row], splits: Sequence[Split], *, dark: bool, network: str = "") -> Panel:
+    """The measure against micro-batch size, a line a norm: every seed thin, their mean and 95 % interval bold.
 
     Args:
-        table: the runs of one experiment, of one effective batch size.
+        table: the runs of one network in an experiment, of one effective batch size.
         splits: from ``results.splits`` of the same runs.
         dark: whether the chart stands on a dark surface.
+        network: named in the title where an experiment has several.
     """
+    measure = table[0].measure
+    form = ".3f" if measure.higher_is_better else ".1%"
     figure = blank_figure(dark)
     groups = by_norm(list(table))
     means: dict[str, Mapping[float, float]] = {}
     for symbol, (norm, sizes) in zip(SYMBOLS * len(groups), groups.items(), strict=False):
         color = palette.NORM_COLORS[norm].on(dark)
-        _draw_seeds(figure, norm, sizes, color)
+        _draw_seeds(figure, norm, sizes, color, form)
         intervals = {
-            micro: seed_interval([row.miou for row in seeds.values()])
+            micro: seed_interval([row.quality for row in seeds.values()])
             for micro, seeds in sizes.items()
             if len(seeds) > 1  # one seed has no interval
         }
@@ -98,26 +113,31 @@ def split_panel(table: Sequence[Row], splits: Sequence[Split], *, dark: bool) ->
             mode="lines+markers",
             line={"color": color, "width": 3},
             marker={"size": 9, "symbol": symbol},
-            hovertemplate=f"{norm_title(norm)}, mean: %{{y:.3f}} ± %{{customdata:.3f}}<extra></extra>",
+            hovertemplate=f"{norm_title(norm)}, mean: %{{y:{form}}} ± %{{customdata:{form}}}<extra></extra>",
         )
-    _label_lines(figure, means, dark)
+    _label_lines(figure, means, dark, from_zero=True)
     effective = table[0].effective_batch_size
     micros = sorted({row.micro_batch_size for row in table})
     _log_axis(
         figure, micros, [f"{micro}<br>N = {effective // micro}" for micro in micros], "micro-batch size (samples)"
     )
-    figure.update_yaxes(title_text="validation mIoU", rangemode="tozero", tickformat=".1f")
+    figure.update_yaxes(
+        title_text=f"validation {measure.title}{'' if measure.higher_is_better else ' (%)'}",
+        rangemode="tozero",
+        tickformat=".1f" if measure.higher_is_better else "~%",
+    )
     seeds = "; ".join(f"{norm_title(norm)} {_seed_counts(sizes)}" for norm, sizes in groups.items())
     read_out = "; ".join(
-        f"{norm_title(norm)} " + ", ".join(f"{mean:.3f} at {micro:g}" for micro, mean in line.items())
+        f"{norm_title(norm)} " + ", ".join(f"{measure.shown(mean)} at {micro:g}" for micro, mean in line.items())
         for norm, line in means.items()
     )
     return Panel(
-        title=finding(splits),
+        title=finding(splits, network),
         subtitle=f"effective batch {effective}, {table[0].updates} updates; thin: one line a seed ({seeds}); "
-        "bold: their mean with its 95 % interval; a point of mIoU is 0.01",
+        "bold: their mean with its 95 % interval; "
+        + (f"a point of {measure.title} is 0.01" if measure.higher_is_better else "lower is better"),
         figure=figure,
-        alt=f"Validation mIoU by micro-batch size, means over seeds ({seeds}): {read_out}.",
+        alt=f"Validation {measure.title} by micro-batch size, means over seeds ({seeds}): {read_out}.",
     )
 
 
@@ -129,9 +149,9 @@ def _seed_counts(sizes: Mapping[int, Mapping[int, Row]]) -> str:
     return f"{most}, of which {aside}" if aside else str(most)
 
 
-def _draw_seeds(figure: go.Figure, norm: str, sizes: Mapping[int, Mapping[int, Row]], color: str) -> None:
+def _draw_seeds(figure: go.Figure, norm: str, sizes: Mapping[int, Mapping[int, Row]], color: str, form: str) -> None:
     for seed in sorted({seed for seeds in sizes.values() for seed in seeds}):
-        line = {micro: seeds[seed].miou for micro, seeds in sizes.items() if seed in seeds}
+        line = {micro: seeds[seed].quality for micro, seeds in sizes.items() if seed in seeds}
         figure.add_scatter(
             x=list(line),
             y=list(line.values()),
@@ -139,7 +159,7 @@ def _draw_seeds(figure: go.Figure, norm: str, sizes: Mapping[int, Mapping[int, R
             line={"color": color, "width": 1},
             marker={"size": 4},
             opacity=0.4,
-            hovertemplate=f"{norm_title(norm)}, seed {seed}: %{{y:.3f}}<extra></extra>",
+            hovertemplate=f"{norm_title(norm)}, seed {seed}: %{{y:{form}}}<extra></extra>",
         )
 
 
@@ -161,12 +181,15 @@ def published_panel(published: Published, *, dark: bool) -> Panel:
             marker={"size": 8, "symbol": f"{symbol}-open", "line": {"width": 2}},
             hovertemplate=f"{norm_title(name)}: %{{y}}<extra></extra>",
         )
-    _label_lines(figure, lines, dark)
+    _label_lines(figure, lines, dark, from_zero=False)
     sizes = sorted({size for line in lines.values() for size in line})
     _log_axis(figure, sizes, [f"{size:g}" for size in sizes], published.x_label)
     figure.update_yaxes(title_text=published.y_label)
     largest, smallest = sizes[-1], sizes[0]
-    ends = ", ".join(f"{norm_title(name)} {line[largest]:g} → {line[smallest]:g}" for name, line in lines.items())
+    ends = ", ".join(
+        f"{norm_title(name)} " + " → ".join(f"{line[size]:g}" for size in (largest, smallest) if size in line)
+        for name, line in lines.items()
+    )
     title = f"{published.x_label[:1].upper()}{published.x_label[1:]} {largest:g} → {smallest:g}: {ends}"
     return Panel(title, published.y_label, figure, alt=f"{title}. {published.citation}.")
 
@@ -202,27 +225,36 @@ def _log_axis(figure: go.Figure, values: Sequence[float], labels: Sequence[str],
     )
 
 
-def _label_lines(figure: go.Figure, lines: Mapping[str, Mapping[float, float]], dark: bool) -> None:
-    """Name each line beside it, where the lines are furthest apart; a single line is named by its panel's title."""
+def _label_lines(figure: go.Figure, lines: Mapping[str, Mapping[float, float]], dark: bool, *, from_zero: bool) -> None:
+    """Name each line beside it, where the lines are furthest apart; a single line is named by its panel's title.
+
+    Args:
+        from_zero: whether the vertical axis begins at zero, or at the lowest value.
+    """
     if len(lines) < 2:
         return
     shared = set.intersection(*(set(line) for line in lines.values()))
-    place = max(sorted(shared), key=lambda x: _gap([line[x] for line in lines.values()]))
-    lowest = min(lines, key=lambda name: lines[name][place])
-    for name, line in lines.items():
+    place = max(sorted(shared), key=lambda x: _spread([line[x] for line in lines.values()]))
+    values = [value for line in lines.values() for value in line.values()]
+    pixels = PLOT / (max(values) - (0 if from_zero else min(values)) or 1)
+    above = 0.0
+    for rank, name in enumerate(sorted(lines, key=lambda name: lines[name][place])):
+        value = lines[name][place]
+        # The lowest name stands below its line, the others above theirs and clear of one another.
+        wanted = value * pixels + (LABEL if rank else -LABEL)
+        above = max(wanted, above + LABEL_ROOM) if rank else wanted
         figure.add_annotation(
             x=math.log10(place),
-            y=line[place],
+            y=value,
             text=f"<b>{norm_title(name)}</b>",
             showarrow=False,
             font={"color": _color(name).on(dark), "size": 15},
             xanchor="left" if place == min(shared) else "right",
-            yanchor="top" if name == lowest else "bottom",
+            yanchor="middle",
             xshift=8 if place == min(shared) else -8,  # beside the bar of its interval
-            yshift=-14 if name == lowest else 14,
+            yshift=above - value * pixels,
         )
 
 
-def _gap(values: Sequence[float]) -> float:
-    """The smallest distance between two of the values."""
-    return min(high - low for low, high in pairwise(sorted(values)))
+def _spread(values: Sequence[float]) -> float:
+    return max(values) - min(values)

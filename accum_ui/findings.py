@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
+from accum_core.measures import measure_of
 from accum_ui.run_view import SMOOTHING, RunView, Track
 from accum_ui.words import PARTED, RECENT, Numbers
 
@@ -27,7 +28,7 @@ def numbers(view: RunView) -> Numbers:
         losses=losses,
         parted_at=parted_at,
         widest=widest,
-        miou=_miou(track, reference),
+        quality=_quality(track, reference),
         gradient_error=_median(track.since_change("gradient_error")),
         cosine=_median(track.since_change("cosine")),
         reference_error=_median(reference.since_change("gradient_error")) if reference else None,
@@ -60,13 +61,14 @@ def _losses(view: RunView) -> tuple[tuple[float, float] | None, int | None, tupl
     return losses, parted if last - parted + 1 >= SMOOTHING else None, widest
 
 
-def _miou(track: Track, reference: Track | None) -> tuple[float, float | None, int] | None:
+def _quality(track: Track, reference: Track | None) -> tuple[float, float | None, int] | None:
     """The newest validation, at an update where the reference has one too if there is any."""
-    ours = [(index, value) for index, value in enumerate(track.columns["miou"]) if value is not None]
+    measure = measure_of(track.run.config.workload).field
+    ours = [(index, value) for index, value in enumerate(track.columns[measure]) if value is not None]
     if not ours:
         return None
     if reference is not None:
-        theirs = reference.columns["miou"]
+        theirs = reference.columns[measure]
         for index, value in reversed(ours):
             if index < len(theirs) and theirs[index] is not None:
                 return value, theirs[index], index + 1

@@ -17,36 +17,50 @@ from accum_core.records import Environment, RunConfig
 from accum_core.result_file import ResultFile
 from accum_ui import figures, palette, results, settings
 from accum_ui.navigation import PAGES, page_files
-from accum_ui.words import POINT, norm_title, number
-from experiments import find, result_path
+from accum_ui.words import POINT, model_title, norm_title, number
+from experiments import discover, find, result_path
 
 STYLE: Final = Path(__file__).with_name("home.css")
 CHART: Final = {"displayModeBar": False}
 
 
 def show(name: str) -> None:
-    """The committed result of an experiment and what belongs to it; what to run when there is none.
+    """The committed result of an experiment and what belongs to it, then those of all the others.
 
     Args:
-        name: the experiment's file name.
+        name: the file name of the experiment that the page begins with.
     """
     st.html(STYLE)
-    experiment = find(name)
-    result = None
+    _experiment(find(name), level=2)
+    for experiment in discover().values():
+        if experiment.name != name:
+            st.header(experiment.title, anchor=False)
+            st.markdown(f"**{experiment.question}** After {experiment.paper}.")
+            _experiment(experiment, level=3)
+    _pages()
+
+
+def _experiment(experiment: Experiment, level: int) -> None:
+    """Answer, the way to watch it, verdicts and the papers' figures; what to run when there is no result.
+
+    Args:
+        level: of the headings.
+    """
+    name, result = experiment.name, None
     try:
         result = _read(name, _written(name))
         if result is None:
             st.info(f"There is no committed result yet: `python -m experiments run {name} --commit-results` makes it.")
         else:
-            _answer(result)
+            _answer(result, level)
     except LabError as error:
         result = None
         st.error(str(error), icon=":material/error:")
-    _way_on(watched(result))
+    if result is not None or level == 2:  # the first experiment invites to the Lab, result or not
+        _way_on(watched(result), experiment, level, stored=result is not None)
     if result is not None:
-        _verdicts(result, experiment)
-    _published(experiment)
-    _pages()
+        _verdicts(result, experiment, level)
+    _published(experiment, level)
 
 
 def watched(result: ResultFile | None) -> list[RunConfig]:
@@ -56,10 +70,13 @@ def watched(result: ResultFile | None) -> list[RunConfig]:
     """
     if result is None:
         return [RunConfig.of(norm=norm) for norm in ("batch", "group")]
-    splits = results.splits(results.rows(result))
-    finest = {(split.norm, split.micro_batch_size) for split in splits}
+    finest = {
+        (part[0].model, split.norm, split.micro_batch_size)
+        for part in results.parts(results.rows(result))
+        for split in results.splits(part)
+    }
     first = [run.result.config for run in result.runs if run.seed == result.seeds[0]]
-    return [config for config in first if (config.norm, config.micro_batch_size) in finest]
+    return [config for config in first if (config.model, config.norm, config.micro_batch_size) in finest]
 
 
 def provenance(environment: Environment, seeds: Sequence[int], name: str) -> str:
@@ -91,18 +108,22 @@ def verdict_row(verdict: Verdict, unit: str, *, dark: bool) -> str:
 
 
 def quantity(unit: str, *values: float) -> str:
-    """An effect, or the two ends of its interval, for people: mIoU in points, a ratio as it is."""
-    if unit == "mIoU":
+    """An effect, or the two ends of its interval, for people: mIoU and errors in points, a ratio as it is."""
+    if unit in ("mIoU", "error"):
         return " to ".join(f"{value / POINT:.1f}" for value in values).replace("-", "\u2212") + " points"
     return " to ".join(map(number, values))
 
 
-def _answer(result: ResultFile) -> None:
+def _answer(result: ResultFile, level: int) -> None:
     table = results.rows(result)
-    splits = results.splits(table)
-    with st.container(border=True, key="home_answer"):
-        _panel(figures.split_panel(table, splits, dark=_dark()), level=2)
-        st.markdown(figures.reason(splits))
+    parts = results.parts(table)
+    for part in parts:
+        network = model_title(part[0].model) if len(parts) > 1 else ""
+        splits = results.splits(part)
+        key = f"home_answer_{result.experiment}_{part[0].model}"
+        with st.container(border=True, key=key):
+            _panel(figures.split_panel(part, splits, dark=_dark(), network=network), level, key)
+            st.markdown(figures.reason(splits))
     st.caption(provenance(result.environment, result.seeds, result.experiment))
     st.download_button(
         "The runs' numbers (CSV)",
@@ -111,12 +132,13 @@ def _answer(result: ResultFile) -> None:
         "text/csv",
         icon=":material/download:",
         on_click="ignore",
+        key=f"home_csv_{result.experiment}",
     )
 
 
-def _verdicts(result: ResultFile, experiment: Experiment) -> None:
+def _verdicts(result: ResultFile, experiment: Experiment, level: int) -> None:
     held = sum(verdict.verdict == "supported" for verdict in result.claims)
-    st.header(f"{held} of {len(result.claims)} claims are supported", anchor=False)
+    _heading(f"{held} of {len(result.claims)} claims are supported", level)
     st.markdown("Each claim stood with its threshold before the seeds that judge it were run.")
     units = {claim.id: claim.unit for claim in experiment.claims}
     body = "".join(verdict_row(verdict, units.get(verdict.id, ""), dark=_dark()) for verdict in result.claims)
@@ -124,35 +146,43 @@ def _verdicts(result: ResultFile, experiment: Experiment) -> None:
     st.html(f'<table class="verdicts"><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>')
 
 
-def _published(experiment: Experiment) -> None:
-    st.header("What others published", anchor=False)
+def _published(experiment: Experiment, level: int) -> None:
+    _heading("What others published", level)
     st.markdown(
         "These figures are theirs, on other data and with other networks. They stand here for the direction and the "
         "size of the effect, not for its value."
     )
     drawn = [paper for paper in experiment.published if paper.series]
     for column, paper in zip(st.columns(max(1, len(drawn)), gap="medium"), drawn, strict=False):
-        with column.container(border=True, key=f"home_{paper.key}"):
-            _panel(figures.published_panel(paper, dark=_dark()), level=3)
+        key = f"home_{experiment.name}_{paper.key}"
+        with column.container(border=True, key=key):
+            _panel(figures.published_panel(paper, dark=_dark()), level + 1, key)
             st.caption(f"{paper.statement} {paper.citation}.")
     for paper in experiment.published:
         if not paper.series:
             st.caption(f"{paper.statement} {paper.citation}.")
 
 
-def _way_on(configs: Sequence[RunConfig]) -> None:
-    st.header("See it happen", anchor=False)
+def _way_on(configs: Sequence[RunConfig], experiment: Experiment, level: int, *, stored: bool) -> None:
+    """Links to runs in the Lab.
+
+    Args:
+        stored: they are a committed result's, which the store holds under the id that their settings give.
+    """
+    _heading("See it happen", level)
+    several = len({config.model for config in configs}) > 1
     st.markdown(
         "The Lab shows each of these runs beside its reference, one batch of the same samples. Press Run there to "
         "train, and change N, norm or learning rate while it trains."
     )
-    with st.container(horizontal=True, key="home_way_on"):
+    with st.container(horizontal=True, key=f"home_way_on_{experiment.name}"):
         for config in configs:
             st.page_link(
                 PAGES / "1_Lab.py",
-                label=f"Watch {norm_title(config.norm)} at {config.accumulation_steps} × {config.micro_batch_size}",
+                label=f"Watch {norm_title(config.norm)} at {config.accumulation_steps} × {config.micro_batch_size}"
+                + (f" in the {model_title(config.model)}" if several else ""),
                 icon=":material/play_arrow:",
-                query_params=settings.address(config, RunConfig.of(), None),
+                query_params=settings.address(config, RunConfig.of(), config.digest()[:12] if stored else None),
             )
 
 
@@ -164,10 +194,14 @@ def _pages() -> None:
         st.caption(file.summary)
 
 
-def _panel(panel: figures.Panel, level: int) -> None:
+def _heading(text: str, level: int) -> None:
+    (st.header if level == 2 else st.subheader)(text, anchor=False)
+
+
+def _panel(panel: figures.Panel, level: int, key: str) -> None:
     st.markdown(f"{'#' * level} {panel.title}")
     st.caption(panel.subtitle)
-    st.plotly_chart(panel.figure, theme=None, config=CHART, alt=panel.alt)
+    st.plotly_chart(panel.figure, theme=None, config=CHART, alt=panel.alt, key=f"{key}_chart")
 
 
 def _dark() -> bool:

@@ -32,6 +32,7 @@ WIDGETS: Final = (
     "updates",
     "seed",
 )
+MOST_RUNS: Final = 1000  # that are looked through for the nearest one; the committed results alone are hundreds
 RUN_ID: Final = "lab_run"
 SUBMITTED: Final = "lab_submitted"
 PROBLEM: Final = "lab_problem"
@@ -117,7 +118,7 @@ def stored_run(store: Store, config: RunConfig) -> Run | None:
     exact = store.find(config)
     if exact is not None and exact.state == "done":
         return exact
-    done = [run for run in store.runs() if run.state == "done" and not run.altered]
+    done = [run for run in store.runs(MOST_RUNS) if run.state == "done" and not run.altered]
     finished = {run.config_digest for run in done}
     wanted = config.model_dump()
 

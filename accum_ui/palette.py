@@ -42,8 +42,12 @@ _NORM_SHADES: Final = (
     Shade("#4A1046", "#E3A6DC"),
     Shade("#0F7283", "#FEF16D"),
 )
-NORM_COLORS: Final[dict[str, Shade]] = dict(zip(catalogue.entries("norms"), cycle(_NORM_SHADES)))
-"""One colour a norm, in the catalogue's order: a new norm's file gets one by being there."""
+_APART: Final = ("batch", "batch_corrected", "group", "layer", "instance", "none")
+"""The norms that most charts compare: each has a shade of its own, whatever norms come to be."""
+NORM_COLORS: Final[dict[str, Shade]] = dict(
+    zip(dict.fromkeys((*_APART, *catalogue.entries("norms"))), cycle(_NORM_SHADES), strict=False)
+)
+"""One colour a norm: a new norm's file gets one by being there."""
 
 REDUCTION_COLORS: Final[dict[ReductionKind, Shade]] = {
     "exact": Shade("#00695C", "#5FD6C0"),

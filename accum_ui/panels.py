@@ -14,6 +14,7 @@ from typing import Any, Final
 from plotly import colors
 
 from accum_core import catalogue
+from accum_core.measures import Measure, measure_of
 from accum_core.records import RunConfig
 
 RUN: Final = "var(--lab-run)"
@@ -31,7 +32,7 @@ def panels(config: RunConfig) -> list[dict[str, Any]]:
     """The panels of a run, in reading order; their titles come with the data."""
     return [
         _loss(),
-        _miou(),
+        _quality(measure_of(config.workload)),
         _gradient(ERROR_FROM[config.precision]),
         _layers(),
         _distance(),
@@ -56,20 +57,23 @@ def _loss() -> dict[str, Any]:
     )
 
 
-def _miou() -> dict[str, Any]:
+def _quality(measure: Measure) -> dict[str, Any]:
+    share = not measure.higher_is_better  # of wrong samples: shown in percent
     data, fills, direct = [], [], []
     for table, color in PAIR:
-        data.append(_line(color, width=2.4, name=table, markers=True))
-        fills.append(_fill(table, "miou"))
+        data.append(_line(color, width=2.4, name=table, markers=True, form=".1%" if share else ".4g"))
+        fills.append(_fill(table, measure.field))
         direct.append({"trace": len(data) - 1, "clear_of": [len(data) - 1]})
+    unit = {"tickformat": "~%"} if share else {}
+    title = f"validation {measure.title}{' (%)' if share else ''}"
     return _panel(
-        "miou",
-        "mean intersection over union on the held-out samples, 0 to 1",
+        "quality",
+        f"{measure.meaning}; {'higher' if measure.higher_is_better else 'lower'} is better",
         data,
         fills,
-        {"yaxis": _axis("validation mIoU", rangemode="tozero")},
+        {"yaxis": _axis(title, rangemode="tozero", **unit)},
         direct,
-        "miou,pixel_accuracy",
+        measure.field if share else f"{measure.field},pixel_accuracy",
     )
 
 
@@ -173,7 +177,14 @@ def _panel(
 
 
 def _line(
-    color: str, *, width: float, name: str = "", opacity: float = 1, markers: bool = False, hover: bool = True
+    color: str,
+    *,
+    width: float,
+    name: str = "",
+    opacity: float = 1,
+    markers: bool = False,
+    hover: bool = True,
+    form: str = ".4g",
 ) -> dict[str, Any]:
     return {
         "type": "scatter",
@@ -183,7 +194,7 @@ def _line(
         "marker": {"color": color, "size": 5},
         "opacity": opacity,
         "connectgaps": True,
-        "hovertemplate": "%{y:.4g} at %{x}<extra>" + name + "</extra>" if hover else None,
+        "hovertemplate": f"%{{y:{form}}} at %{{x}}<extra>" + name + "</extra>" if hover else None,
         "hoverinfo": "all" if hover else "skip",
     }
 

@@ -21,10 +21,16 @@ def tiles(numbers: Numbers) -> list[Tile]:
     """The row of numbers above the charts; a dash for what is not known yet."""
     batch = f"one batch of {numbers.config.effective_batch_size}"
     median = "median" if numbers.measured_from == 1 else f"median since update {numbers.measured_from}"
-    miou = numbers.miou or (None, None, 0)
+    run, reference, _ = numbers.quality or (None, None, 0)
+    measure = numbers.measure
     saved = numbers.saved_bytes or (None, None)
     return [
-        Tile("miou", "validation mIoU", _plain(miou[0], "{:.3f}"), f"reference {_plain(miou[1], '{:.3f}')}"),
+        Tile(
+            "quality",
+            f"validation {measure.title}",
+            "–" if run is None else measure.shown(run),
+            f"reference {'–' if reference is None else measure.shown(reference)}",
+        ),
         Tile(
             "gradient_error",
             "gradient error",

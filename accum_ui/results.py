@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import logging
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from statistics import median
 
 from accum_core.errors import DataError, SettingError
+from accum_core.measures import Measure, measure_of
 from accum_core.result_file import ResultFile, StoredRun
 from accum_core.runs.store import Store
 from accum_core.statistics import Interval, seed_interval
@@ -19,23 +21,35 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run's final numbers; mIoU and pixel accuracy in [0, 1], gradient error and cosine medians over updates."""
+    """One run's final numbers; gradient error and cosine are medians over updates.
+
+    Attributes:
+        quality: the workload's measure at the last validation, in [0, 1].
+        shares: all that the last validation counted, by name, ``quality`` among them.
+    """
 
     label: str
     seed: int
+    workload: str
+    model: str
     norm: str
     effective_batch_size: int
     micro_batch_size: int
     accumulation_steps: int
     updates: int
-    miou: float
-    pixel_accuracy: float
+    quality: float
+    shares: Mapping[str, float]
     validation_loss: float
     gradient_error: float
     cosine: float
     code_version: str
     processor: str
     date: str
+
+    @property
+    def measure(self) -> Measure:
+        """What ``quality`` is of."""
+        return measure_of(self.workload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +59,9 @@ class Split:
     Attributes:
         norm: file name of the norm.
         micro_batch_size, accumulation_steps: the finest split that was run.
-        loss: mIoU of the whole batch less that of the split, paired by seed, in [-1, 1].
+        loss: by how much the split is worse than the whole batch in the measure, paired by seed, in [-1, 1].
         gradient_error, cosine: of the split, medians over updates and then over seeds.
+        measure: what ``loss`` is of.
     """
 
     norm: str
@@ -55,6 +70,7 @@ class Split:
     loss: Interval
     gradient_error: float
     cosine: float
+    measure: Measure
 
 
 def read(experiment: str) -> ResultFile | None:
@@ -104,19 +120,22 @@ def rows(result: ResultFile) -> list[Row]:
 def _row(stored: StoredRun) -> Row:
     run = stored.result
     metrics = run.metrics
-    missing = sorted({"miou", "gradient_error"} - set(metrics))
+    measure = measure_of(run.config.workload).field
+    missing = sorted({measure, "gradient_error"} - set(metrics))
     if missing:
         raise SettingError("run", stored.label, f"was stored without {' and '.join(missing)}; run its experiment again")
     return Row(
         label=stored.label,
         seed=stored.seed,
+        workload=run.config.workload,
+        model=run.config.model,
         norm=run.config.norm,
         effective_batch_size=run.config.effective_batch_size,
         micro_batch_size=run.config.micro_batch_size,
         accumulation_steps=run.config.accumulation_steps,
         updates=run.config.updates,
-        miou=metrics["miou"],
-        pixel_accuracy=metrics["pixel_accuracy"],
+        quality=metrics[measure],
+        shares={name: metrics[name] for name in ("miou", "pixel_accuracy", "error") if name in metrics},
         validation_loss=metrics["loss"],
         gradient_error=metrics["gradient_error"],
         cosine=metrics["cosine"],
@@ -124,6 +143,14 @@ def _row(stored: StoredRun) -> Row:
         processor=run.environment.processor,
         date=run.environment.date,
     )
+
+
+def parts(table: list[Row]) -> list[list[Row]]:
+    """The rows of each network on each workload: what belongs on one chart, in the order of the file."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in table:
+        found.setdefault((row.workload, row.model), []).append(row)
+    return list(found.values())
 
 
 def by_norm(table: list[Row]) -> dict[str, dict[int, dict[int, Row]]]:
@@ -146,23 +173,32 @@ def splits(table: list[Row]) -> list[Split]:
             continue
         finest, whole = min(sizes), max(sizes)
         split = sizes[finest]
+        measure = next(iter(split.values())).measure
         found.append(
             Split(
                 norm=norm,
                 micro_batch_size=finest,
                 accumulation_steps=next(iter(split.values())).accumulation_steps,
-                loss=seed_interval([sizes[whole][seed].miou - row.miou for seed, row in split.items()]),
+                loss=seed_interval(
+                    [measure.worsening(sizes[whole][seed].quality, row.quality) for seed, row in split.items()]
+                ),
                 gradient_error=median(row.gradient_error for row in split.values()),
                 cosine=median(row.cosine for row in split.values()),
+                measure=measure,
             )
         )
     return sorted(found, key=lambda split: split.loss.mean, reverse=True)
 
 
 def to_csv(table: list[Row]) -> str:
-    """The rows as comma-separated values under a line of names."""
+    """The rows as comma-separated values under a line of names; each measure has a column."""
+    lines = []
+    for row in table:
+        line = asdict(row)
+        del line["quality"]
+        lines.append(line | line.pop("shares"))
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(field.name for field in fields(Row))
-    writer.writerows(astuple(row) for row in table)
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for line in lines for name in line)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
     return text.getvalue()

@@ -31,8 +31,11 @@ COLUMNS: Final = (
     "cosine",
     "miou",
     "pixel_accuracy",
+    "error",
     "weight_distance",
 )
+QUALITY: Final = ("miou", "pixel_accuracy", "error")
+"""Columns that a validation fills, each where the workload has such a measure."""
 POSITION: Final = ("update", "samples", "seconds")
 SMOOTHING: Final = 7
 MOST_POINTS: Final = 2000
@@ -108,8 +111,7 @@ class Track:
             "samples_per_second": record.samples_per_second,
             "gradient_error": error.get("relative_error"),
             "cosine": error.get("cosine"),
-            "miou": record.validation.miou if record.validation else None,
-            "pixel_accuracy": record.validation.pixel_accuracy if record.validation else None,
+            **{name: getattr(record.validation, name, None) for name in QUALITY},
         }
         for name in COLUMNS:
             self.columns[name].append(finite(row.get(name)))
@@ -272,7 +274,7 @@ def thinned(track: Track, since: int) -> list[int]:
     fresh = range(since, track.length)
     if len(fresh) <= MOST_POINTS:
         return list(fresh)
-    sparse = [track.columns[name] for name in ("gradient_error", "miou", "weight_distance")]
+    sparse = [track.columns[name] for name in ("gradient_error", "miou", "error", "weight_distance")]
     due = [index for index in fresh if any(column[index] is not None for column in sparse)]
     kept = set(_evenly(due, MOST_POINTS // 2))
     kept.update(_evenly(fresh, MOST_POINTS - len(kept)))

@@ -10,13 +10,14 @@ from decimal import ROUND_CEILING, Context
 from typing import Final
 
 from accum_core import catalogue
+from accum_core.measures import Measure, measure_of
 from accum_core.records import RunConfig
 
 SAME: Final = 1e-3  # a gradient error up to here is the order in which floats were added
 PARTED: Final = 0.05  # losses have parted when they stay this share of the reference's loss apart
-POINT: Final = 0.01  # one point of mIoU
+POINT: Final = 0.01  # one point of mIoU or of an error
 RECENT: Final = 20  # updates that a speed is the median of, under the present norm and N
-AGREES: Final = 2  # points of mIoU; runs whose mathematics is equal differ by less
+AGREES: Final = 2  # points of mIoU or of an error; runs whose mathematics is equal differ by less
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class Numbers:
         losses: smoothed losses of run and reference at the last update that both have made.
         parted_at: the update after which the two stay apart; None while they do not.
         widest: ``(share of the reference's loss, update)`` where the two are furthest apart.
-        miou: ``(run, reference, update)`` at the newest validation; the reference's may be None.
+        quality: ``(run, reference, update)`` of the workload's measure at the newest validation; the reference's may
+            be None.
         gradient_error, cosine: medians since ``measured_from``; ``reference_*`` are the reference run's own.
         layers: name -> median error since ``measured_from``.
         saved_bytes: ``(one micro-batch, full batch)``, kept for backward.
@@ -49,7 +51,7 @@ class Numbers:
     losses: tuple[float, float] | None = None
     parted_at: int | None = None
     widest: tuple[float, int] | None = None
-    miou: tuple[float, float | None, int] | None = None
+    quality: tuple[float, float | None, int] | None = None
     gradient_error: float | None = None
     cosine: float | None = None
     reference_error: float | None = None
@@ -59,6 +61,11 @@ class Numbers:
     speed: float | None = None
     reference_speed: float | None = None
     weight_distance: float | None = None
+
+    @property
+    def measure(self) -> Measure:
+        """What ``quality`` is of."""
+        return measure_of(self.config.workload)
 
     @property
     def micro_batch_size(self) -> int:
@@ -76,6 +83,11 @@ def question(config: RunConfig) -> str:
 def norm_title(norm: str) -> str:
     """The norm's name for people ("GroupNorm")."""
     return str(catalogue.entries("norms").get(norm, {}).get("TITLE", norm))
+
+
+def model_title(model: str) -> str:
+    """The network's name for people ("U-Net")."""
+    return str(catalogue.entries("models").get(model, {}).get("TITLE", model))
 
 
 def layer_title(layer: str) -> str:
@@ -135,20 +147,23 @@ def answer(numbers: Numbers) -> str:
 
 
 def _norm_is_to_blame(numbers: Numbers) -> bool:
-    independent = catalogue.entries("norms").get(numbers.norm, {}).get("BATCH_INDEPENDENT", False)
-    return not independent and numbers.accumulation_steps > 1
+    constants = catalogue.entries("norms").get(numbers.norm, {})
+    exact = constants.get("BATCH_INDEPENDENT", False) or constants.get("EXACT_UNDER_ACCUMULATION", False)
+    return not exact and numbers.accumulation_steps > 1
 
 
 def _standing(numbers: Numbers, subject: str) -> str:
-    if numbers.miou is None:
+    if numbers.quality is None:
         return ""
-    run, reference, update = numbers.miou
+    run, reference, update = numbers.quality
+    measure = numbers.measure
+    stands = f"{subject} at {measure.shown(run)} {measure.title} after {update} updates"
     if reference is None:
-        return f" {subject} at {run:.3f} mIoU after {update} updates."
+        return f" {stands}."
     config = numbers.config
     its_norm = "" if numbers.norm == config.norm else f" with {norm_title(config.norm)}"
-    beside = f"one batch of {config.effective_batch_size}{its_norm} at {reference:.3f}"
-    return f" {subject} at {run:.3f} mIoU after {update} updates, {beside}."
+    beside = f"one batch of {config.effective_batch_size}{its_norm} at {measure.shown(reference)}"
+    return f" {stands}, {beside}."
 
 
 def labels(numbers: Numbers) -> dict[str, str]:
@@ -164,7 +179,7 @@ def titles(numbers: Numbers) -> dict[str, str]:
     """One finding a panel, by the panel's key."""
     return {
         "loss": _loss_title(numbers),
-        "miou": _miou_title(numbers),
+        "quality": _quality_title(numbers),
         "gradient": _gradient_title(numbers),
         "layers": _layers_title(numbers),
         "distance": _distance_title(numbers),
@@ -189,16 +204,20 @@ def _loss_title(numbers: Numbers) -> str:
     return f"The losses part at update {numbers.parted_at}: now {run:.2f} and {reference:.2f}"
 
 
-def _miou_title(numbers: Numbers) -> str:
-    if numbers.miou is None:
+def _quality_title(numbers: Numbers) -> str:
+    if numbers.quality is None:
         return f"First validation at update {min(numbers.config.validate_every, numbers.config.updates)}"
-    run, reference, _ = numbers.miou
+    run, reference, _ = numbers.quality
+    measure = numbers.measure
     if reference is None:
-        return f"Validation mIoU stands at {run:.3f}"
+        return f"Validation {measure.title} stands at {measure.shown(run)}"
     points = (run - reference) / POINT
+    name = measure.title if measure.higher_is_better else f"The {measure.title}"
     if abs(points) < AGREES:
-        return f"mIoU agrees within {AGREES} points"
-    return f"{-points:.0f} points of mIoU are lost" if points < 0 else f"mIoU stands {points:.0f} points higher"
+        return f"{name} agrees within {AGREES} points"
+    if measure.higher_is_better and points < 0:
+        return f"{-points:.0f} points of {name} are lost"
+    return f"{name} stands {abs(points):.0f} points {'higher' if points > 0 else 'lower'}"
 
 
 def _gradient_title(numbers: Numbers) -> str:
