@@ -264,7 +264,10 @@ def _bytes(storage: UntypedStorage) -> Tensor:
 
 def _storage(tensor: Tensor) -> int:
     """Its address; 0 for what has none of its own, such as a sparse tensor."""
-    return int(tensor.untyped_storage()._cdata) if torch._C._has_storage(tensor) else 0
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except NotImplementedError:
+        return 0
 
 
 def _expired(entry: Any) -> bool:
