@@ -163,7 +163,7 @@ EXPERIMENT = Experiment(
         "bench": Preset(
             SEEDS,
             _bench,
-            "5 seeds (3 for the layers other than sync_batch), effective batch 32, 150 updates: about 10 minutes on "
+            "5 seeds (3 for the layers other than sync_batch), effective batch 32, 150 updates: about 13 minutes on "
             "2 cores",
         ),
     },

@@ -47,13 +47,22 @@ def add(
     kept: int = 2**20,
     on: str = ON,
     opened: bool = True,
+    depth: Mapping[str, tuple[float, float]] | None = None,
 ) -> str:
-    """A finished run of the race; gives its id."""
+    """A finished run of the race; gives its id.
+
+    Args:
+        depth: layer -> its relative gradient error and its share of the squared one; without, none is recorded.
+    """
     config = choice.config(on, norm, micro, seed)
     measured: dict[str, Any] = {
         "gradient_error": {"relative_error": error, "cosine": 1.0},
         "saved_bytes": {"micro_batch": kept, "full_batch": 32 * kept},
     }
+    if depth is not None:
+        errors, shares = zip(*depth.values(), strict=True)
+        by_depth = {"names": [*depth], "relative_error": [*errors], "share": [*shares]}
+        measured["gradient_error"]["by_depth"] = by_depth
     if opened:
         measured["norm_statistics"] = {
             "sizes": [2, 2],

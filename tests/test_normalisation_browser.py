@@ -85,11 +85,12 @@ def test_what_is_missing_is_queued_and_its_points_appear(chromium: Any, server: 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 def test_nothing_is_wider_than_the_window(chromium: Any, server: str, path: Path, width: int, scheme: str) -> None:
-    add(Store(path), "instance", 16, on=ON)
+    run = add(Store(path), "instance", 8, on=ON, depth={"backbone.layer1.0.conv1": (0.1, 0.5), "head": (0.2, 0.5)})
     screen = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
     with browsing(chromium, server, **screen) as page:
-        page.goto(f"{server}/normalisation?on={ON}&norms=instance")
+        page.goto(f"{server}/normalisation?on={ON}&norms=instance&run={run}")
         page.locator(".st-key-norms_cut .js-plotly-plot").wait_for()
+        page.locator(".st-key-norms_depth .js-plotly-plot").wait_for()
         settled(page)
         assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
         assert page.evaluate(f"() => {WIDE}") == 0

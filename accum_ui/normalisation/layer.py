@@ -1,16 +1,18 @@
-"""One layer of one stored run, opened: its micro-batches around the window, moved by N."""
+"""One stored run from near: a layer's micro-batches around the window, moved by N, and its error over depth."""
 
 from __future__ import annotations
 
 from typing import Final
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from accum_core.batching import divisors
 from accum_core.errors import LabError
 from accum_core.runs.store import Store
+from accum_ui.figures import Panel
 from accum_ui.lab import literal
-from accum_ui.normalisation import figures, notes, opened, state, tables, words
+from accum_ui.normalisation import depth, figures, notes, opened, state, tables, words
 from accum_ui.normalisation.choice import Choice
 from accum_ui.normalisation.opened import RunLayers
 from accum_ui.normalisation.race import Measured, Race
@@ -37,6 +39,7 @@ def show(store: Store, found: Race) -> None:
         )
         return
     _layer(held, runs, choice)
+    _depth(held, runs, choice)
     state.remember()
 
 
@@ -65,17 +68,38 @@ def _layer(held: RunLayers, runs: dict[str, Measured], choice: Choice) -> None:
             st.selectbox("Channel", cut.layer.channels, width=110, **state.bound("channel", channel))
         st.markdown(notes.cut_note(cut, held))
         st.caption(notes.noise_line(held.noise, held.steps, held.config.micro_batch_size))
-    panel = figures.cut_panel(cut, every, dark=st.context.theme.type == "dark")
-    with chart.container(border=True, key="norms_cut"):
+    _card(chart, "cut", figures.cut_panel(cut, every, dark=_dark()), tables.cut_csv(cut), "normalisation_layer.csv")
+
+
+def _depth(held: RunLayers, runs: dict[str, Measured], choice: Choice) -> None:
+    st.header("Where does the error arise?", anchor=False)
+    _, _, update, _ = opened.settled(choice, held)
+    found = held.depths.get(update)
+    split = max(runs.values(), key=lambda run: run.gradient_error or 0.0, default=None)
+    example = words.run_line(split) if split is not None and split.gradient_error else ""
+    if why := depth.reason(found, update, held.config.accumulation_steps, example):
+        st.info(why, icon=":material/info:")
+    elif found is not None:
+        of = f"{words.run_line(runs.get(held.run, held.config))}, update {update}"
+        panel = depth.panel(found, of, dark=_dark())
+        _card(st.container(), "depth", panel, tables.depth_csv(found), "normalisation_depth.csv")
+
+
+def _card(place: DeltaGenerator, name: str, panel: Panel, data: str, file: str) -> None:
+    with place.container(border=True, key=f"norms_{name}"):
         st.markdown(f"### {panel.title}")
         st.caption(panel.subtitle)
-        st.plotly_chart(panel.figure, theme=None, config=CHART, alt=panel.alt, key="norms_chart_cut")
+        st.plotly_chart(panel.figure, theme=None, config=CHART, alt=panel.alt, key=f"norms_chart_{name}")
         st.download_button(
             "Data (CSV)",
-            tables.cut_csv(cut),
-            "normalisation_layer.csv",
+            data,
+            file,
             "text/csv",
             icon=":material/download:",
             on_click="ignore",
-            key="norms_csv_cut",
+            key=f"norms_csv_{name}",
         )
+
+
+def _dark() -> bool:
+    return st.context.theme.type == "dark"

@@ -18,7 +18,9 @@ from accum_core.noise_scale import NoiseScale, Steps
 from accum_core.norm_statistics import Distances, Opened
 from accum_core.records import RunConfig
 from accum_core.runs.store import Store
+from accum_ui.normalisation import depth
 from accum_ui.normalisation.choice import Choice
+from accum_ui.normalisation.depth import Depth
 
 Array = NDArray[np.float64]
 MOST_KEPT: Final = 16  # runs whose layers stay in memory, about a megabyte each
@@ -30,12 +32,14 @@ class RunLayers:
 
     Attributes:
         layers: measured update -> layers as recorded that kept samples, in the order in which the network runs them.
+        depths: measured update -> its gradient error over depth, where it was measured.
         noise: the run's gradient noise scale.
     """
 
     run: str
     config: RunConfig
     layers: Mapping[int, Mapping[str, Mapping[str, Any]]]
+    depths: Mapping[int, Depth]
     noise: NoiseScale
 
     @property
@@ -96,7 +100,8 @@ def _layers_of(path: Path, run_id: str, updates: int) -> RunLayers:
         ]
         if kept:
             found[record.update] = {layer["name"]: layer for layer in kept}
-    return RunLayers(run_id, config, found, noise_scale.of_records(records, reduction=config.reduction))
+    depths = {record.update: over for record in records if (over := depth.of_record(record.instruments)) is not None}
+    return RunLayers(run_id, config, found, depths, noise_scale.of_records(records, reduction=config.reduction))
 
 
 def settled(choice: Choice, held: RunLayers) -> tuple[str, int, int, int]:

@@ -15,6 +15,7 @@ from accum_core.measures import measure_of
 from accum_ui.normalisation import notes
 from accum_ui.normalisation.choice import micros, subjects
 from accum_ui.normalisation.costs import HOWS, Costs
+from accum_ui.normalisation.depth import Depth
 from accum_ui.normalisation.opened import Cut
 from accum_ui.normalisation.race import Measured, Race
 from accum_ui.words import norm_title
@@ -104,6 +105,12 @@ def cut_csv(cut: Cut) -> str:
     """A line a micro-batch."""
     rows = zip(range(1, cut.steps + 1), cut.sizes, cut.means, cut.deviations, strict=True)
     return _csv(("micro_batch", "samples", "mean_in_deviations", "deviation_ratio"), rows)
+
+
+def depth_csv(depth: Depth) -> str:
+    """A line a layer, in the order in which the network runs them."""
+    rows = zip(range(1, len(depth.names) + 1), depth.names, depth.errors, depth.shares, strict=True)
+    return _csv(("place", "layer", "relative_error", "share_of_squared_error"), rows)
 
 
 def published_csv(published: Published) -> str:

@@ -1,4 +1,4 @@
-"""EvoNorm-S0: a norm and an activation in one, found by search (Liu et al. 2020, arXiv 2004.02967, table 2).
+"""EvoNorm-S0: a norm and an activation in one, found by search (Liu et al. 2020, arXiv 2004.02967).
 
     y = x * sigmoid(v x) / sqrt(var + eps) * weight + bias
 

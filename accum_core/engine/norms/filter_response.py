@@ -2,15 +2,15 @@
 
     y = x / sqrt(nu2 + eps) * weight + bias        z = max(y, tau)
 
-with nu2 the mean of x^2 over the pixels of one channel of one sample (section 3.1, equations 1 to 3), and tau learned
-for each channel, from 0 (section 3.2). The mean is not taken off, which is why the threshold moves.
+with nu2 the mean of x^2 over the pixels of one channel of one sample, and tau learned
+for each channel, from 0. The mean is not taken off, which is why the threshold moves.
 
 It replaces norm and activation: as for ``evonorm_s0.py``, a conversion takes away the rectifier that follows the norm
 directly within an ``nn.Sequential`` and puts it back on the way to another kind; one that a network calls in a
 ``forward`` of its own stays.
 
 eps is that of the layer that it replaces. On one pixel, which image pooling leaves, x / sqrt(x^2 + eps) is nearly the
-sign of x and next to no gradient passes; the paper learns eps in such layers (section 3.3), which is not done here.
+sign of x and next to no gradient passes; the paper learns eps in such layers, which is not done here.
 
 Looks at no samples but one: batch-independent, so exact under accumulation (tests/test_norm_exactness.py). tau is a
 parameter that other kinds do not have: it is lost on the way to one of them and starts from 0 on the way back.

@@ -1,4 +1,4 @@
-"""GroupNorm with weight standardisation (Qiao et al. 2019, arXiv 1903.10520, equations 3 to 5).
+"""GroupNorm with weight standardisation (Qiao et al. 2019, arXiv 1903.10520).
 
 Each filter of a convolution before a norm, its weights W over input channels and kernel, is used as
 
