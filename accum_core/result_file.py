@@ -54,9 +54,9 @@ class ResultFile(Record):
     runs: tuple[StoredRun, ...]
 
     def write(self, path: Path) -> None:
-        """Replace the file in one step; of a run's prediction pictures only the last validation's are kept."""
+        """Replace the file in one step; of a run's pictures and opened layers a few are kept (``_slim``)."""
         header = self.model_dump(mode="json", exclude={"runs"})
-        body = [_without_early_pictures(run).model_dump_json() for run in self.runs]
+        body = [_slim(run).model_dump_json() for run in self.runs]
         header["sha256"] = _seal(header, body)
         path.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".part", delete=False) as part:
@@ -98,13 +98,21 @@ def _seal(header: dict[str, Any], body: list[str]) -> str:
     return hashlib.sha256(content.encode("utf-8")).hexdigest()
 
 
-def _without_early_pictures(run: StoredRun) -> StoredRun:
+def _slim(run: StoredRun) -> StoredRun:
+    """A run without the pictures of all validations but the last, and without opened layers but in the first and last
+    record that has them: what is looked at, not computed with, and most of a file's bytes."""
     validated = [record.update for record in run.result.records if record.validation is not None]
+    opened = [record.update for record in run.result.records if "norm_statistics" in record.instruments]
 
     def slim(record: UpdateRecord) -> UpdateRecord:
-        if record.validation is None or record.update == validated[-1]:
-            return record
-        return record.model_copy(update={"validation": record.validation.model_copy(update={"pictures": ()})})
+        changes: dict[str, Any] = {}
+        if record.validation is not None and record.update != validated[-1]:
+            changes["validation"] = record.validation.model_copy(update={"pictures": ()})
+        if record.update in opened[1:-1]:
+            statistics = record.instruments["norm_statistics"]
+            layers = [{**layer, "opened": None} for layer in statistics["layers"]]
+            changes["instruments"] = {**record.instruments, "norm_statistics": {**statistics, "layers": layers}}
+        return record.model_copy(update=changes)
 
     records = tuple(slim(record) for record in run.result.records)
     return run.model_copy(update={"result": run.result.model_copy(update={"records": records})})

@@ -41,6 +41,27 @@ def test_written_result_is_read_back_with_last_pictures_only(committed: Path) ->
     assert [path.name for path in committed.parent.iterdir()] == [f"{NAME}.jsonl"]  # no temporary file is left
 
 
+def test_opened_layers_are_kept_of_the_first_and_the_last_record(tmp_path: Path) -> None:
+    """What the layers' distances are stays in every record; all else of a record stays as it was."""
+    made = made_results.usual()
+    layer = {"name": "stem", "mean_distance": 0.5, "opened": {"channels": [0]}}
+    records = tuple(
+        made_results.record(update, error=0.1).model_copy(
+            update={"instruments": {"norm_statistics": {"sizes": [2, 2], "layers": [layer]}, "other": {"x": update}}}
+        )
+        for update in (1, 2, 3, 4)
+    )
+    run = made.runs[0]
+    result = run.result.model_copy(update={"records": records})
+    path = tmp_path / "result.jsonl"
+    made.model_copy(update={"runs": (run.model_copy(update={"result": result}),)}).write(path)
+    found = ResultFile.read(path).runs[0].result.records
+    statistics = [record.instruments["norm_statistics"] for record in found]
+    assert [entry["layers"][0]["opened"] is None for entry in statistics] == [False, True, True, False]
+    assert [entry["layers"][0] | {"opened": layer["opened"]} for entry in statistics] == [layer] * 4
+    assert [record.instruments["other"]["x"] for record in found] == [1, 2, 3, 4]
+
+
 def test_line_ends_do_not_count(committed: Path) -> None:
     committed.write_bytes(committed.read_bytes().replace(b"\n", b"\r\n"))
     assert len(ResultFile.read(committed).runs) == 15
