@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -22,6 +23,8 @@ from experiments import discover, find, result_path
 
 STYLE: Final = Path(__file__).with_name("home.css")
 CHART: Final = {"displayModeBar": False}
+PAINT: Final = 0.3
+"""Seconds that a browser takes to paint the beginning of the page."""
 
 
 def show(name: str) -> None:
@@ -48,7 +51,7 @@ def _experiment(experiment: Experiment, level: int) -> None:
     """
     name, result = experiment.name, None
     try:
-        result = _read(name, _written(name))
+        result = _read(name, _written(name), waits=level > 2)
         if result is None:
             st.info(f"There is no committed result yet: `python -m experiments run {name} --commit-results` makes it.")
         else:
@@ -213,7 +216,13 @@ def _written(name: str) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
-@st.cache_resource(max_entries=4, show_spinner=False)
-def _read(name: str, written: int) -> ResultFile | None:
-    """Read once a version of the file, which its time of writing tells apart."""
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _read(name: str, written: int, *, waits: bool) -> ResultFile | None:
+    """Read once a version of the file, which its time of writing tells apart.
+
+    Args:
+        waits: let what stands above be painted first; reading takes the server a tenth of a second or more.
+    """
+    if waits:
+        time.sleep(PAINT)
     return results.read(name)
