@@ -77,7 +77,9 @@ def test_what_is_missing_is_queued_and_its_points_appear(chromium: Any, server: 
         assert page.locator(".st-key-norms_quality").count() == 0
         page.get_by_role("button", name="Run the 6 missing runs").click()
         page.get_by_text("of 6 runs ended").first.wait_for()
-        page.locator(".st-key-norms_quality .js-plotly-plot").wait_for()
+        # While the page is drawn anew, the chart of before stands hidden beside the new one.
+        charts = "[...document.querySelectorAll('.st-key-norms_quality .js-plotly-plot')]"
+        page.wait_for_function(f"{charts}.some(chart => chart.checkVisibility())")
     ended = [run for run in Store(path).runs() if run.config.seed == 4711 and run.state == "done"]
     assert ended and {run.config.norm for run in ended} == {"none"}
 
