@@ -20,6 +20,7 @@ from collections.abc import Mapping
 
 from accum_core.claims import Claim
 from accum_core.experiment import Experiment, Preset, Published
+from accum_core.published import WU_HE_2018
 from accum_core.records import RunConfig
 
 SEEDS = (11, 12, 13, 14, 15, 16, 17)
@@ -107,18 +108,7 @@ PUBLISHED = (
         y_label="mIoU (%), PASCAL VOC 2012 val",
         series={"DeepLabv3": ((4, 64.43), (8, 75.76), (12, 76.49), (16, 77.21))},
     ),
-    Published(
-        key="wu_he_2018_group_norm",
-        citation="Wu and He (2018), Group Normalization, arXiv 1803.08494",
-        statement="ResNet-50 on ImageNet, 8 GPUs, BatchNorm not synchronised, learning rate 0.1 n / 32 with n images "
-        "per GPU: the total batch shrinks with n, where ours is held by accumulating.",
-        x_label="images per GPU",
-        y_label="validation error (%), ImageNet",
-        series={
-            "batch": ((32, 23.6), (16, 23.7), (8, 24.8), (4, 27.3), (2, 34.7)),
-            "group": ((32, 24.1), (16, 24.2), (8, 24.0), (4, 24.2), (2, 24.1)),
-        },
-    ),
+    WU_HE_2018,
     Published(
         key="torchvision_segmentation",
         citation="pytorch/vision, references/segmentation, and the weights' metadata of torchvision 0.29.1",

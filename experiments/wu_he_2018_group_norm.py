@@ -24,6 +24,7 @@ from typing import Any
 
 from accum_core.claims import Claim
 from accum_core.experiment import Experiment, Preset, Published
+from accum_core.published import WU_HE_2018
 from accum_core.records import RunConfig
 
 SEEDS = (11, 12, 13, 14, 15, 16, 17)
@@ -205,24 +206,11 @@ def _paper_claims(rise: float) -> tuple[Claim, ...]:
     )
 
 
-CITATION = "Wu and He (2018), Group Normalization, arXiv 1803.08494"
 PUBLISHED = (
-    Published(
-        key="images_per_gpu",
-        citation=CITATION,
-        statement="ResNet-50 on ImageNet, 8 GPUs, BatchNorm not synchronised, learning rate 0.1 n / 32 with n images "
-        "per GPU: the total batch shrinks with n, where ours is held by accumulating. At 32 images per GPU the paper "
-        "has LayerNorm at 25.3 % and InstanceNorm at 28.4 %.",
-        x_label="images per GPU",
-        y_label="validation error (%), ImageNet",
-        series={
-            "batch": ((32, 23.6), (16, 23.7), (8, 24.8), (4, 27.3), (2, 34.7)),
-            "group": ((32, 24.1), (16, 24.2), (8, 24.0), (4, 24.2), (2, 24.1)),
-        },
-    ),
+    WU_HE_2018,
     Published(
         key="group_count",
-        citation=CITATION,
+        citation=WU_HE_2018.citation,
         statement="The same network at 32 images per GPU with other numbers of groups; one group is LayerNorm.",
         x_label="groups",
         y_label="validation error (%), ImageNet",

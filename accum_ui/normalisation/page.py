@@ -22,7 +22,7 @@ from experiments import find
 
 STYLE: Final = Path(__file__).with_name("normalisation.css")
 CHART: Final = {"displayModeBar": False}
-PUBLISHED: Final = ("images_per_gpu", "chen_2017_deeplabv3")
+PUBLISHED: Final = ("wu_he_2018_images_per_gpu", "chen_2017_deeplabv3")
 
 
 def show() -> None:
@@ -81,8 +81,9 @@ def _race(store: Store, found: Race) -> None:
     dark = _dark()
     panels = figures.race_panels(found, dark=dark)
     measure = measure_of(subjects()[found.choice.on].workload)
-    papers = [paper for name in EXPERIMENTS for paper in find(name).published if paper.key in PUBLISHED]
-    papers.sort(key=lambda paper: measure.title not in paper.y_label)  # what is measured alike stands beside ours
+    # Experiments may answer to the same paper.
+    named = {paper.key: paper for name in EXPERIMENTS for paper in find(name).published if paper.key in PUBLISHED}
+    papers = sorted(named.values(), key=lambda paper: measure.title not in paper.y_label)  # ours beside its like
     theirs = {paper.key: figures.theirs_panel(paper, found, dark=dark) for paper in papers}
     columns = st.columns([1.25, 1, 1], gap="small")
     if "quality" in panels:
