@@ -1,14 +1,16 @@
-"""Published figures that more than one experiment answers to, as they stand in their papers."""
+"""Papers and published figures that more than one experiment answers to, as they stand there."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from accum_core.experiment import Published
+from accum_core.experiment import Paper, Published
+
+GROUP_NORMALIZATION: Final = Paper("Wu and He", 2018, "Group Normalization", "arXiv 1803.08494")
 
 WU_HE_2018: Final = Published(
     key="wu_he_2018_images_per_gpu",
-    citation="Wu and He (2018), Group Normalization, arXiv 1803.08494",
+    citation=GROUP_NORMALIZATION.citation,
     statement="ResNet-50 on ImageNet, 8 GPUs, BatchNorm not synchronised, learning rate 0.1 n / 32 with n images per "
     "GPU: the total batch shrinks with n, where ours is held by accumulating. At 32 images per GPU the paper has "
     "LayerNorm at 25.3 % and InstanceNorm at 28.4 %.",

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from accum_core.claims import Claim
-from accum_core.experiment import Experiment, Preset, Published
-from accum_core.published import WU_HE_2018
+from accum_core.experiment import Experiment, Paper, Preset, Published, SeedRuns
+from accum_core.published import GROUP_NORMALIZATION, WU_HE_2018
 from accum_core.records import RunConfig
 
 SEEDS = (11, 12, 13, 14, 15, 16, 17)
@@ -53,8 +53,9 @@ def _smoke(seed: int) -> dict[str, RunConfig]:
     return _runs(seed, 8, {"batch": (2,), "group": (2,)}, **short)
 
 
-def _measure(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def _measure(runs: SeedRuns) -> dict[str, float]:
     """One seed's effects: differences of validation mIoU in [0, 1], and gradient errors at equal weights."""
+    metrics = {label: run.metrics for label, run in runs.items()}
     effects = {
         "gn_difference": metrics["group_whole"]["miou"] - metrics["group_2"]["miou"],
         "gradient_error_group": metrics["group_2"]["gradient_error"],
@@ -97,11 +98,17 @@ CLAIMS = (
     ),
 )
 
+DEEPLAB_V3 = Paper(
+    "Chen, Papandreou, Schroff and Adam",
+    2017,
+    "Rethinking Atrous Convolution for Semantic Image Segmentation",
+    "arXiv 1706.05587",
+)
+
 PUBLISHED = (
     Published(
         key="chen_2017_deeplabv3",
-        citation="Chen, Papandreou, Schroff and Adam (2017), Rethinking Atrous Convolution for Semantic Image "
-        "Segmentation, arXiv 1706.05587",
+        citation=DEEPLAB_V3.citation,
         statement="DeepLabv3 on PASCAL VOC 2012 val (crop 513, learning rate 0.007, 30 k updates): mIoU rises with the "
         "batch that its BatchNorm is fine-tuned on, and is 75.95 without fine-tuning BatchNorm.",
         x_label="batch size",
@@ -123,9 +130,9 @@ PUBLISHED = (
 EXPERIMENT = Experiment(
     name="segmentation_batch_size",
     title="Micro-batches and normalisation in segmentation",
-    paper="Wu and He (2018), Group Normalization; Chen et al. (2017), DeepLabv3",
     question="At a fixed effective batch of 32, what does splitting it into micro-batches do to BatchNorm "
     "and to GroupNorm?",
+    papers=(GROUP_NORMALIZATION, DEEPLAB_V3),
     claims=CLAIMS,
     presets={
         "smoke": Preset((901, 902), _smoke, "2 seeds, effective batch 8, 2 updates: seconds, and decides nothing"),

@@ -19,11 +19,11 @@ The thresholds below were fixed before the confirming seeds (21 and up) were run
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from accum_core.claims import Claim
-from accum_core.experiment import Experiment, Preset, Published
+from accum_core.experiment import Experiment, Paper, Preset, Published, SeedRuns
+from accum_core.published import GROUP_NORMALIZATION
 from accum_core.records import RunConfig
 
 SMOKE_SEEDS = (921, 922)
@@ -61,8 +61,9 @@ def _smoke(seed: int) -> dict[str, RunConfig]:
     return _runs(seed, effective_batch_size=8, **short)
 
 
-def _measure(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def _measure(runs: SeedRuns) -> dict[str, float]:
     """One seed's effects: differences of validation mIoU in [0, 1], and gradient errors at equal weights."""
+    metrics = {label: run.metrics for label, run in runs.items()}
     effects = {
         "sync_difference": metrics["whole"]["miou"] - metrics["sync_batch"]["miou"],
         "sync_gradient_error": metrics["sync_batch"]["gradient_error"],
@@ -140,10 +141,27 @@ CLAIMS = (
     ),
 )
 
+PAPERS = (
+    Paper(
+        "Ioffe",
+        2017,
+        "Batch Renormalization: Towards Reducing Minibatch Dependence in Batch-Normalized Models",
+        "arXiv 1702.03275",
+    ),
+    Paper(
+        "Qiao et al.",
+        2019,
+        "Micro-Batch Training with Batch-Channel Normalization and Weight Standardization",
+        "arXiv 1903.10520",
+    ),
+    Paper("Liu et al.", 2020, "Evolving Normalization-Activation Layers", "arXiv 2004.02967"),
+    GROUP_NORMALIZATION,
+)
+
 PUBLISHED = (
     Published(
         key="wu_he_2018_group_norm",
-        citation="Wu and He (2018), Group Normalization, arXiv 1803.08494",
+        citation=GROUP_NORMALIZATION.citation,
         statement="ResNet-50 on ImageNet with 4 images per GPU, where BatchNorm with 32 has an error of 23.6 %: batch "
         "renorm makes good about a quarter of what BatchNorm loses.",
         x_label="images per GPU",
@@ -155,8 +173,8 @@ PUBLISHED = (
 EXPERIMENT = Experiment(
     name="segmentation_norms",
     title="What brings back what BatchNorm loses in segmentation",
-    paper="Ioffe (2017), Batch Renormalization; Qiao et al. (2019), Weight Standardization; Liu et al. (2020), EvoNorm",
     question="Which layers bring back what BatchNorm loses when a batch of 32 is split into micro-batches of 2?",
+    papers=PAPERS,
     claims=CLAIMS,
     presets={
         "smoke": Preset(SMOKE_SEEDS, _smoke, "2 seeds, effective batch 8, 2 updates: seconds, and decides nothing"),

@@ -19,12 +19,11 @@ showed; it stands here to be judged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from accum_core.claims import Claim
-from accum_core.experiment import Experiment, Preset, Published
-from accum_core.published import WU_HE_2018
+from accum_core.experiment import Experiment, Preset, Published, SeedRuns
+from accum_core.published import GROUP_NORMALIZATION, WU_HE_2018
 from accum_core.records import RunConfig
 
 SEEDS = (11, 12, 13, 14, 15, 16, 17)
@@ -110,8 +109,9 @@ def _imagenet(seed: int) -> Runs:
     return _paper_runs(seed, _paper("imagenet_folder", "resnet50", epoch, measure_every=100 * epoch))
 
 
-def _measure(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def _measure(runs: SeedRuns) -> dict[str, float]:
     """One seed's effects: differences of validation error in [0, 1], positive where the first run named is worse."""
+    metrics = {label: run.metrics for label, run in runs.items()}
     pairs = {
         "bn_rise_2": ("batch_2", "batch_largest"),
         "bn_rise_4": ("batch_4", "batch_largest"),
@@ -210,7 +210,7 @@ PUBLISHED = (
     WU_HE_2018,
     Published(
         key="group_count",
-        citation=WU_HE_2018.citation,
+        citation=GROUP_NORMALIZATION.citation,
         statement="The same network at 32 images per GPU with other numbers of groups; one group is LayerNorm.",
         x_label="groups",
         y_label="validation error (%), ImageNet",
@@ -221,9 +221,9 @@ PUBLISHED = (
 EXPERIMENT = Experiment(
     name="wu_he_2018_group_norm",
     title="Images per batch and four normalisations",
-    paper="Wu and He (2018), Group Normalization",
     question="What do few images per batch do to the error of networks with BatchNorm, GroupNorm, LayerNorm and "
     "InstanceNorm?",
+    papers=(GROUP_NORMALIZATION,),
     claims=CLAIMS,
     presets={
         "smoke": Preset((901, 902), _smoke, "2 seeds, effective batch 8, 2 updates: seconds, and decides nothing"),

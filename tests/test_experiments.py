@@ -7,7 +7,10 @@ import re
 import statistics
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from scipy import stats
@@ -16,6 +19,7 @@ import experiments
 from accum_core.claims import Verdict
 from accum_core.errors import LabError, SettingError
 from accum_core.experiment import Experiment
+from accum_core.records import RunResult
 from accum_core.result_file import ResultFile, StoredRun
 from accum_core.runs.store import Store
 from accum_core.runs.sweep import run_experiment
@@ -24,26 +28,32 @@ EXPERIMENTS = [pytest.param(experiment, id=name) for name, experiment in experim
 COMMITTED = [pytest.param(path, id=path.stem) for path in sorted(experiments.RESULTS.glob("*.jsonl"))]
 
 
-def metrics_of(runs: tuple[StoredRun, ...]) -> dict[int, dict[str, dict[str, float]]]:
-    """Seed -> label -> final metrics, taken from the records without the library's own summary."""
-    metrics: dict[int, dict[str, dict[str, float]]] = {}
+def by_seed(runs: tuple[StoredRun, ...]) -> dict[int, dict[str, RunResult]]:
+    """Seed -> label -> run, whose own summary of its records is held against one that is made here."""
+    found: dict[int, dict[str, RunResult]] = {}
     for run in runs:
         records = run.result.records
         last = [record.validation for record in records if record.validation is not None][-1]
         measured = [r.instruments["gradient_error"] for r in records if "gradient_error" in r.instruments]
         counted = {"miou": last.miou, "pixel_accuracy": last.pixel_accuracy, "error": last.error}
-        metrics.setdefault(run.seed, {})[run.label] = {
+        assert run.result.metrics == {
             **{name: value for name, value in counted.items() if value is not None},
             "loss": last.loss,
             "gradient_error": statistics.median(m["relative_error"] for m in measured),
             "cosine": statistics.median(m["cosine"] for m in measured),
         }
-    return metrics
+        found.setdefault(run.seed, {})[run.label] = run.result
+    return found
+
+
+def summarised(metrics: Mapping[str, Mapping[str, float]]) -> Any:
+    """Runs of which nothing but the final metrics is known."""
+    return {label: SimpleNamespace(metrics=of_run) for label, of_run in metrics.items()}
 
 
 def check_verdicts(experiment: Experiment, runs: tuple[StoredRun, ...], verdicts: tuple[Verdict, ...]) -> None:
     """Hold each verdict against SciPy's own one-sample t interval over the seeds' effects."""
-    effects = [experiment.measure(of_seed) for of_seed in metrics_of(runs).values()]
+    effects = [experiment.measure(of_seed) for of_seed in by_seed(runs).values()]
     assert not any(experiment.presets[name].claims for name in ("smoke", "bench")), "these judge the experiment's own"
     assert [verdict.id for verdict in verdicts] == [claim.id for claim in experiment.claims]
     for claim, verdict in zip(experiment.claims, verdicts, strict=True):
@@ -56,6 +66,10 @@ def check_verdicts(experiment: Experiment, runs: tuple[StoredRun, ...], verdicts
         most = math.inf if claim.at_most is None else claim.at_most
         outside, inside = high < least or low > most, least <= low and high <= most
         assert verdict.verdict == ("supported" if inside else "refuted" if outside else "inconclusive")
+
+
+def with_errors(errors: Mapping[str, float]) -> Any:
+    return summarised({label: {"error": error} for label, error in errors.items()})
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -152,13 +166,13 @@ def test_measured_effects_of_wu_he_2018_group_norm() -> None:
     """Differences of errors, the first less the second; what a seed did not run is left out."""
     experiment = experiments.find("wu_he_2018_group_norm")
     errors = {"batch_largest": 0.10, "batch_4": 0.15, "batch_2": 0.60, "group_largest": 0.12, "group_2": 0.11}
-    assert experiment.measure({label: {"error": error} for label, error in errors.items()}) == pytest.approx(
-        {"bn_rise_2": 0.50, "bn_rise_4": 0.05, "gn_change": -0.01, "gn_over_bn": 0.02}
-    )
+    assert experiment.measure(
+        summarised({label: {"error": error} for label, error in errors.items()})
+    ) == pytest.approx({"bn_rise_2": 0.50, "bn_rise_4": 0.05, "gn_change": -0.01, "gn_over_bn": 0.02})
     errors = {"conv_batch_largest": 0.10, "conv_batch_2": 0.11, "conv_instance_largest": 0.13}
-    assert experiment.measure({label: {"error": error} for label, error in errors.items()}) == pytest.approx(
-        {"conv_bn_rise": 0.01, "conv_in_over_bn": 0.03}
-    )
+    assert experiment.measure(
+        summarised({label: {"error": error} for label, error in errors.items()})
+    ) == pytest.approx({"conv_bn_rise": 0.01, "conv_in_over_bn": 0.03})
 
 
 def test_the_full_presets_of_wu_he_2018_are_the_papers_recipe() -> None:
@@ -183,6 +197,6 @@ def test_measured_effects_of_segmentation_batch_size() -> None:
     miou = {"batch_whole": 0.55, "batch_8": 0.5, "batch_2": 0.25, "group_whole": 0.48, "group_2": 0.49}
     errors = {"batch_whole": 0.0, "batch_8": 0.7, "batch_2": 1.5, "group_whole": 0.0, "group_2": 2e-6}
     metrics = {label: {"miou": miou[label], "gradient_error": errors[label]} for label in miou}
-    assert experiment.measure(metrics) == pytest.approx(
+    assert experiment.measure(summarised(metrics)) == pytest.approx(
         {"bn_loss": 0.30, "gn_difference": -0.01, "gradient_error_group": 2e-6, "gradient_error_batch": 1.5}
     )

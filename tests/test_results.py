@@ -187,7 +187,7 @@ def test_committed_results_are_whole(path: Path) -> None:
     experiment = experiments.find(path.stem)
     assert found.experiment == path.stem
     assert {verdict.id: verdict.statement for verdict in found.claims} == {c.id: c.statement for c in experiment.claims}
-    by_seed = [{run.label: run.result.metrics for run in found.runs if run.seed == seed} for seed in found.seeds]
+    by_seed = [{run.label: run.result for run in found.runs if run.seed == seed} for seed in found.seeds]
     for verdict, again in zip(found.claims, experiment.verdicts("bench", by_seed), strict=True):
         assert (verdict.id, verdict.verdict, verdict.num_seeds) == (again["id"], again["verdict"], again["num_seeds"])
         assert (verdict.effect, verdict.low, verdict.high) == pytest.approx(

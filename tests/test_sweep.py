@@ -15,7 +15,7 @@ from small_runs import ENVIRONMENT, claimed, record, set_message, small
 
 from accum_core.claims import Claim
 from accum_core.errors import SettingError
-from accum_core.experiment import Experiment, Preset
+from accum_core.experiment import Experiment, Paper, Preset
 from accum_core.records import Message, RunConfig, RunResult, Validation
 from accum_core.runs import sweep
 from accum_core.runs.store import Store
@@ -154,11 +154,11 @@ def experiment(at_least: float) -> Experiment:
     return Experiment(
         name="any",
         title="Any",
-        paper="None",
         question="How much?",
+        papers=(Paper("Nobody", 2000, "None", "nowhere"),),
         claims=(Claim(id="enough", statement="It is enough.", effect="miou", at_least=at_least),),
         presets={"bench": preset},
-        measure=lambda metrics: {"miou": metrics["only"]["miou"]},
+        measure=lambda runs: {"miou": runs["only"].metrics["miou"]},
     )
 
 

@@ -7,7 +7,7 @@ a sweep that was interrupted goes on where it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -89,9 +89,9 @@ def judge(experiment: Experiment, preset: str, runs: Sequence[StoredRun]) -> tup
     Raises:
         SweepError: if a number that the claims need is not finite.
     """
-    by_seed: dict[int, dict[str, Mapping[str, float]]] = {}
+    by_seed: dict[int, dict[str, RunResult]] = {}
     for run in runs:
-        by_seed.setdefault(run.seed, {})[run.label] = run.result.metrics
+        by_seed.setdefault(run.seed, {})[run.label] = run.result
     try:
         return tuple(Verdict(**verdict) for verdict in experiment.verdicts(preset, list(by_seed.values())))
     except SettingError as error:
