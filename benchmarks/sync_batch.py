@@ -3,7 +3,8 @@
 ``python -m benchmarks sync_batch`` writes results/sync_batch_costs.json, which the page Normalisation shows. Held
 against one another: naive accumulation of the same micro-batches with BatchNorm, a window in step with each place to
 keep its work in, and one true batch. On the CPU the bytes are counted by where they would live: copies that a window
-makes for the host count there, everything else that is alive counts on the device, parameters and data aside.
+makes for the host count there, everything else that is alive counts on the device, parameters and data aside. On a CPU
+``host`` has nowhere to move to and is ``none``; here it moves all the same, as for a GPU.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import copy
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
@@ -28,6 +30,7 @@ from torch.utils._pytree import tree_leaves
 from accum_core.engine import accumulate_gradients, convert_norms
 from accum_core.engine.environment import describe
 from accum_core.engine.lockstep import keeping
+from accum_core.engine.lockstep.meeting import Meeting
 from accum_core.engine.window import Accumulation, MicroBatch
 from accum_core.engine.workloads import load
 from benchmarks import Result
@@ -74,6 +77,12 @@ class Bytes(TorchDispatchMode):
         self.count()
         return out
 
+    def made(self, tensor: Tensor) -> Tensor:
+        """Note a tensor that was made where no mode looks."""
+        self.device[_place(tensor)] = StorageWeakRef(tensor.untyped_storage())
+        self.count()
+        return tensor
+
     def to_host(self, tensor: Tensor) -> Tensor:
         """Copy as a window does, and note where the copy belongs."""
         made = torch.empty_like(tensor).copy_(tensor)
@@ -109,17 +118,25 @@ def peak_bytes(model: nn.Module, window: Callable[[nn.Module], Any]) -> tuple[in
     def watched() -> Bytes:
         return Bytes(device, host, peaks)
 
-    forward = Accumulation._forward
+    forward, normalise = Accumulation._forward, Meeting.normalise
 
     def counted(self: Accumulation, index: int) -> Any:
         # Passes in step have threads of their own, and a mode counts on one thread alone.
         with watched():
             return forward(self, index)
 
-    on_the_host = patch.object(keeping, "to_host", watched().to_host)
-    with patch.object(Accumulation, "_forward", counted), on_the_host, watched():
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(Accumulation, "_forward", counted))
+        stack.enter_context(patch.object(Meeting, "normalise", lambda *args: watched().made(normalise(*args))))
+        stack.enter_context(patch.object(keeping, "to_host", watched().to_host))
+        stack.enter_context(watched())
         window(model)
     return peaks[0], peaks[1]
+
+
+def moving() -> AbstractContextManager[Any]:
+    """Windows move their work on a CPU too."""
+    return patch.object(keeping, "is_on_the_host", return_value=False)
 
 
 def rows() -> Iterator[Row]:
@@ -158,7 +175,8 @@ def rows() -> Iterator[Row]:
 def measure() -> list[Result]:
     """The largest ratios to naive accumulation of the same micro-batches, and the file."""
     torch.set_num_threads(1)
-    table = list(rows())
+    with moving():
+        table = list(rows())
     environment = describe(torch.device("cpu"))
     written = {
         "effective_batch_size": EFFECTIVE,
@@ -168,14 +186,15 @@ def measure() -> list[Result]:
     REPORT.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     naive = {(row.model, row.micro_batch_size): row for row in table if row.how == "naive"}
     results = []
-    for how, quantity in product(("host", "recompute"), ("device_bytes", "seconds")):
+    for how, quantity in (*product(("host", "recompute"), ("device_bytes", "seconds")), ("none", "seconds")):
         of_how = [row for row in table if row.how == how]
         ratios = {
             row: getattr(row, quantity) / getattr(naive[row.model, row.micro_batch_size], quantity) for row in of_how
         }
         worst = max(ratios, key=lambda row: ratios[row])
         bar = DEVICE_BAR if quantity == "device_bytes" else TIME_BAR
-        name = f"sync_batch, {how}: {'device memory' if quantity == 'device_bytes' else 'time'} against naive"
+        place = "host on a CPU, which is none" if how == "none" else how
+        name = f"sync_batch, {place}: {'device memory' if quantity == 'device_bytes' else 'time'} against naive"
         detail = f"worst of {len(ratios)}: {worst.model} at micro-batch {worst.micro_batch_size}, effective {EFFECTIVE}"
         results.append(Result(name, ratios[worst], bar, "x", detail))
     return results

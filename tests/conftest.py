@@ -47,3 +47,13 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every update is a checkpoint, and a refused write is repeated at once."""
     monkeypatch.setattr(session, "CHECKPOINT_SECONDS", 0)
     monkeypatch.setattr(patience, "RETRY_SECONDS", 0)
+
+
+@pytest.fixture(scope="module")
+def moving() -> Iterator[None]:
+    """A window in step moves its work to the host, as from a GPU, though a CPU's memory is the host's already."""
+    from accum_core.engine.lockstep import keeping
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keeping, "is_on_the_host", lambda model: False)
+        yield

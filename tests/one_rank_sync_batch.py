@@ -21,6 +21,7 @@ from accum_core.engine.precision import Precision
 from accum_core.engine.tolerant import accumulate_tolerantly
 from accum_core.errors import SettingError
 from accum_core.reduction import LossReduction
+from benchmarks.sync_batch import moving
 
 SIZES: dict[str, tuple[tuple[int, ...], ...]] = {
     "equal": ((2, 1), (2, 1), (1, 2), (3,)),
@@ -135,4 +136,5 @@ def measure(rank: int, world: int) -> Found:
 
 
 if __name__ == "__main__":
-    main(measure)
+    with moving():
+        main(measure)

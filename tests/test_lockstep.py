@@ -31,6 +31,8 @@ from accum_core.errors import SettingError
 ERRORS = (ValueError("no"), torch.OutOfMemoryError("CUDA out of memory"), KeyboardInterrupt())
 PRESENT = ContextVar("whether the pass that runs is the one that fails", default=False)
 
+pytestmark = pytest.mark.usefixtures("moving")
+
 
 @pytest.fixture(autouse=True)
 def nothing_stays() -> Iterator[None]:

@@ -25,6 +25,8 @@ from accum_core.reduction import LossReduction
 SHAPES = {"1d": (4,), "1d with length": (4, 5), "2d": (4, 3, 5), "3d": (4, 2, 3, 2)}
 KINDS = {"1d": nn.BatchNorm1d, "1d with length": nn.BatchNorm1d, "2d": nn.BatchNorm2d, "3d": nn.BatchNorm3d}
 
+pytestmark = pytest.mark.usefixtures("moving")
+
 
 def mixed(norm: nn.Module, dtype: torch.dtype) -> nn.Module:
     """Mixes the channels before and after the norm, bends what comes out, and passes the norm again."""

@@ -14,6 +14,8 @@ from accum_core.engine import convert_norms
 from accum_core.engine.lockstep import in_step
 from accum_core.errors import SettingError
 
+pytestmark = pytest.mark.usefixtures("moving")
+
 
 @pytest.fixture(autouse=True)
 def seed():

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 
+pytestmark = pytest.mark.usefixtures("moving")
+
 
 @pytest.fixture(autouse=True)
 def seed():
@@ -196,3 +198,18 @@ def test_channels_last_and_weights_that_are_computed():
     inputs, factors = images()
     check(model, inputs, factors)
     check(net(skip).to(memory_format=torch.channels_last), inputs.to(memory_format=torch.channels_last), factors)
+
+
+def test_a_tensor_that_waits_at_several_layers_and_changes_in_place_between_some():
+    """Nothing saves it, so its bytes are copied for the waiting alone, once for each content that it has."""
+
+    def compute(own: Any, x: Tensor) -> Tensor:
+        x = own.c(x)
+        held = x * 2
+        x = own.b2(own.d(own.b(x).tanh()))
+        held.add_(1)
+        x = own.b(own.d(own.b(x.tanh())))
+        held.mul_(3)
+        return own.b2(own.d(x)).tanh() * held
+
+    check(net(compute), *images())

@@ -19,14 +19,18 @@ from accum_core.engine.lockstep import in_step
 from accum_core.engine.workloads import load
 from benchmarks.sync_batch import DEVICE_BAR, peak_bytes
 
+pytestmark = pytest.mark.usefixtures("moving")
 
-def peaks(network: str, micro: int, effective: int, how: str) -> tuple[int, int]:
+
+def peaks(network: str, micro: int, effective: int, how: str, frozen: str | None = None) -> tuple[int, int]:
     """Device and host bytes of one window of the landcover workload."""
     workload = load("landcover")
     inputs, targets = workload.samples(range(effective))
     torch.manual_seed(0)
     model = workload.build_model(network)
     model = convert_norms(model, "sync_batch", offload=how) if how in PLACES else convert_norms(model, "batch")
+    if frozen is not None:
+        model.get_submodule(frozen).requires_grad_(False)
     size = effective if how == "true batch" else micro
     micro_batches = list(zip(inputs.split(size), targets.split(size), strict=True))
     return peak_bytes(model, lambda model: accumulate_gradients(model, micro_batches, workload.objective))
@@ -55,6 +59,13 @@ def test_the_device_holds_no_more_for_a_larger_window(place: str):
     eight, of_eight = peaks("unet", 2, 16, place)
     assert eight < 1.1 * four
     assert of_eight == pytest.approx(2 * of_four, rel=0.05)
+
+
+@pytest.mark.parametrize("place", ["host", "recompute"])
+def test_a_frozen_part_waits_on_the_host_too(place: str):
+    """Its layers have no gradient, and what they give is wanted later."""
+    four, eight = (peaks("unet", 2, effective, place, frozen="stem")[0] for effective in (8, 16))
+    assert eight < 1.1 * four
 
 
 @pytest.mark.parametrize("place", PLACES)

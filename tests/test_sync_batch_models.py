@@ -26,6 +26,8 @@ CASES = {
 }
 SAMPLES = 4
 
+pytestmark = pytest.mark.usefixtures("moving")
+
 
 def loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy of all heads, the auxiliary one at 0.4 as torchvision's reference scripts weigh it, summed."""

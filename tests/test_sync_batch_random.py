@@ -19,6 +19,8 @@ from accum_core.engine.precision import Precision
 from accum_core.engine.recompute import checkpoint_activations
 from accum_core.errors import SettingError
 
+pytestmark = pytest.mark.usefixtures("moving")
+
 
 def dropping(own: Any, x: Tensor) -> Tensor:
     """Dropout before, between and after the layers."""

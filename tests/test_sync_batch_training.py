@@ -19,6 +19,8 @@ from accum_core.records import RunConfig, UpdateRecord
 
 PLACES = ("none", "host", "recompute")
 
+pytestmark = pytest.mark.usefixtures("moving")
+
 
 @pytest.fixture(autouse=True)
 def use(monkeypatch: pytest.MonkeyPatch) -> Use:

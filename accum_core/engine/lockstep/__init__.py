@@ -151,7 +151,7 @@ class _Window:
         # A thread counts its autograd nodes from 0, and a backward pass takes the highest first. The nodes where a
         # pass's stretch begins get the numbers below these: one pass after the other goes through its stretch.
         IN_A_PASS.set(True)  # in the thread's own context
-        with torch.enable_grad():
+        with torch.enable_grad(), unwatched():
             base = torch.zeros((), requires_grad=True)
             for _ in self._keeps:
                 base.view_as(base)
@@ -199,28 +199,31 @@ class _Window:
         crossing = None
         held = keep.pause()
         with unwatched():
-            own, token = Moments.of(input), input.new_zeros(())
+            own = Moments.of(input)
             if torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in (input, *affine)):
                 crossing = Crossing(keep, input, partial(self._enter, index))
                 token = Reach.apply(crossing, input, *held)
                 if token.grad_fn is not None:
                     token.grad_fn._set_sequence_nr(index)
+            else:
+                token = input.new_zeros(())
             keep.leave()
         place = f"layer {self._names[layer]}"
         meeting, token = self._turns.meet(place, (own, token), partial(self._join, layer, input))
+        output: Tensor
         with unwatched():
             keep.back()
+            keep.fetch(input)  # where another pass made it, and waits at the next layer by now
         if crossing is None:
-            keep.watch()
-            output: Tensor = meeting.normalise(input)
+            output = meeting.normalise(input)
             return output
-        crossing.meeting = meeting
-        hooks = [hooks_of(tensor) for tensor in held]
-        output, *_ = Leave.apply(crossing, input.detach(), token, *held)
-        for tensor, own in zip(held, hooks, strict=True):
-            tensor._backward_hooks = own
-        keep.watch()
-        keep.made(output, crossing.input, meeting.normalise)
+        with unwatched():
+            crossing.meeting = meeting
+            hooks = [hooks_of(tensor) for tensor in held]
+            output, *_ = Leave.apply(crossing, input.detach(), token, *held)
+            for tensor, own in zip(held, hooks, strict=True):
+                tensor._backward_hooks = own
+            keep.made(output, crossing.input, meeting.normalise)
         return output
 
     def _join(
@@ -234,14 +237,15 @@ class _Window:
             # Passes would put one another's parameters back.
             remedy = "has other parameters inside a pass (torch.func.functional_call); exchange them around the window"
             raise SettingError("model", f"layer {self._names[layer]}", remedy)
-        meeting = Meeting(layer, self._names[layer], like, moments, self._world_size)
+        with unwatched():
+            meeting = Meeting(layer, self._names[layer], like, moments, self._world_size)
+            if self._world_size > 1:
+                last = tokens[0].new_zeros(()) if self._last is None else self._last
+                self._last, *tokens = Join.apply(meeting, layer.weight, layer.bias, last, *tokens)
+            else:
+                tokens = Join.apply(meeting, layer.weight, layer.bias, *tokens)
         self._calls.setdefault(layer, []).append(meeting)
         self._moves.append(partial(layer.move, meeting.mean, meeting.variance))
-        if self._world_size > 1:
-            last = tokens[0].new_zeros(()) if self._last is None else self._last
-            self._last, *tokens = Join.apply(meeting, layer.weight, layer.bias, last, *tokens)
-        else:
-            tokens = Join.apply(meeting, layer.weight, layer.bias, *tokens)
         return [(meeting, token) for token in tokens]
 
     def _again(self, layer: WindowBatchNorm, input: Tensor) -> Tensor:

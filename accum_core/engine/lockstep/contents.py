@@ -7,7 +7,8 @@ from functools import cache
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
+from torch._ops import OpOverload
 
 LONGEST: Final = 12
 """Operations in an expression; a chain of residual sums would otherwise be computed again from its beginning."""
@@ -64,36 +65,43 @@ class Content:
         host: its copy there, if it is kept.
     """
 
+    __slots__ = ("_length", "_made", "device", "host", "layout")  # there are thousands, and the collector counts them
+
     def __init__(self, tensor: Tensor) -> None:
         self.layout, self.device = layout_of(tensor), tensor.device
         self.host: Tensor | None = None
         self._made: tuple[Callable[..., Any], Any, Mapping[str, Any], int] | None = None
         self._length = 0
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether ``tensor`` can give it."""
-        return self.host is not None or self._made is not None
-
-    def express(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], index: int) -> None:
-        """Say how it is made, unless that takes too many operations.
+    @classmethod
+    def expressed(
+        cls,
+        tensor: Tensor,
+        sources: Sequence[Content],
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        index: int = 0,
+    ) -> Content | None:
+        """By how it is made; None if that takes too many operations.
 
         Args:
-            args, kwargs: those of ``func``, with a ``Content`` for each tensor that is no parameter.
+            sources: what stands in ``args`` and ``kwargs``, those of ``func``, for each tensor.
             index: which of the outputs.
         """
-        sources: list[Content] = []
-        replaced((args, kwargs), Content, sources.append)
         length = 1 + sum(source._length for source in sources)
-        if length <= LONGEST and all(source.is_kept for source in sources):
-            self._made, self._length = (func, args, kwargs, index), length
+        if length > LONGEST:
+            return None
+        content = Content(tensor)
+        content._made, content._length = (func, args, kwargs, index), length
+        return content
 
-    def bytes(self, size: int) -> Tensor | None:
+    def bytes(self, size: int) -> UntypedStorage | None:
         """The copy on the host as it lies in memory, if it is kept and the whole of a storage of that size."""
         host, (_, strides, offset, _, *marks) = self.host, self.layout
         if host is None or offset or any(marks) or host.stride() != strides or host.nbytes != size:
             return None
-        return torch.empty(0, dtype=torch.uint8).set_(host.untyped_storage())
+        return host.untyped_storage()
 
     def tensor(self, memo: dict[Content, Tensor]) -> Tensor:
         """A copy of it on its device.
@@ -104,16 +112,20 @@ class Content:
         if (found := memo.get(self)) is not None:
             return found
         if self.host is not None:
-            found = torch.empty_like(self.host, device=self.device, pin_memory=False)
-            found.copy_(self.host, non_blocking=True)
+            found = self.host.to(self.device, non_blocking=True, copy=True)
         else:
             assert self._made is not None
             func, args, kwargs, index = self._made
-            args, kwargs = replaced((args, kwargs), Content, lambda source: source.tensor(memo))
-            if is_in_place(func):
+            changed = args[0] if isinstance(func, OpOverload) and is_mutable(func) else None
+            others_use_it = changed in memo or isinstance(changed, Given)
+            args, kwargs = (replaced(part, Content, lambda source: source.tensor(memo)) for part in (args, kwargs))
+            if changed is not None and others_use_it:
                 args = (args[0].clone(), *args[1:])
+            elif changed is not None:
+                del memo[changed]
             with torch._C._DisableAutocast():  # the types are those of the first time, whatever surrounds this
-                found = list(tensors_in((func(*args, **kwargs),)))[index]
+                out = func(*args, **kwargs)
+            found = out if isinstance(out, Tensor) else list(tensors_in(out))[index]
         memo[self] = found
         return found
 
@@ -121,14 +133,11 @@ class Content:
 class Given(Content):
     """The content of a tensor that stays on the device, such as a parameter."""
 
+    __slots__ = ("_tensor", "_version")
+
     def __init__(self, tensor: Tensor) -> None:
         super().__init__(tensor)
         self._tensor, self._version = tensor, tensor._version
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether ``tensor`` can give it."""
-        return True
 
     def tensor(self, memo: dict[Content, Tensor]) -> Tensor:
         """The tensor itself.
@@ -145,13 +154,14 @@ class Given(Content):
         return self._tensor
 
 
-def is_in_place(func: Any) -> bool:
-    """Whether an operation changes its first argument."""
-    return hasattr(func, "_schema") and bool(func._schema.is_mutable)
+@cache
+def is_mutable(func: OpOverload) -> bool:
+    """Whether an operation changes one of its arguments."""
+    return bool(func._schema.is_mutable)
 
 
 @cache
-def is_cheap(func: Any) -> bool:
+def is_cheap(func: OpOverload) -> bool:
     """Whether an operation reads and writes each element about once, draws nothing, and changes its first argument at
     most."""
     draws = torch.Tag.nondeterministic_seeded in func.tags

@@ -30,6 +30,8 @@ class Crossing:
     wait on the device until all passes are through.
     """
 
+    __slots__ = ("_back", "_task", "entered", "input", "keep", "meeting")
+
     def __init__(self, keep: Keep, input: Tensor, entered: Callable[[], None]) -> None:
         self.keep, self.entered = keep, entered
         self.input: Handle = keep.pack(input.detach())

@@ -63,9 +63,6 @@ class Keep:
     def back(self) -> None:
         """The pass goes on: what it held is here again."""
 
-    def watch(self) -> None:
-        """What is computed from here is the pass's."""
-
     def check(self) -> None:
         """The pass is over, and what it asked of autograd can be given."""
 

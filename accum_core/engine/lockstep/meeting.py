@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch import distributed as dist
-from torch.nn import functional as F
 
 from accum_core.engine.norms.sync_batch import WindowBatchNorm
 from accum_core.errors import SettingError
@@ -84,7 +83,7 @@ class Meeting:
         self._sums: list[Tensor] = []
         self._task = -1  # the backward pass that they are of
         self._factors: list[Tensor] = []
-        self._type, self._dimensions = wide(like).dtype, like.dim()
+        self._type, self._dimensions = wide(like.new_empty(0)).dtype, like.dim()  # its bytes are away
         weight, bias = layer.weight, layer.bias
         self._statistics = self.mean.to(self._type), self.biased.to(self._type)
         # Copies: the optimizer's step may come before a second backward pass.
@@ -97,7 +96,9 @@ class Meeting:
         """y of one pass, without a graph."""
         work = wide(input.detach())
         mean, variance = self._statistics
-        output = F.batch_norm(work, mean, variance, self._weight, self._bias, False, 0.0, self.layer.eps)
+        output = torch.batch_norm(
+            work, self._weight, self._bias, mean, variance, False, 0.0, self.layer.eps, torch.backends.cudnn.enabled
+        )
         return output.to(input.dtype)
 
     def add(self, input: Tensor, gradient: Tensor) -> None:
@@ -105,7 +106,7 @@ class Meeting:
         self._begin()
         if not input.numel():
             return
-        sums = torch.ops.aten.native_batch_norm_backward(
+        sums = torch.ops.aten.native_batch_norm_backward.default(
             wide(gradient),
             wide(input),
             self._ones,

@@ -159,10 +159,12 @@ class Turns:
 
     def _pass_on(self, index: int) -> None:
         """The turn goes to the next call that is not over: after the last to the first, and at the end to ``run``."""
-        if not self._left:
-            self._main.release()
-        else:
+        if index + 1 in self._left:
+            self._turns[index + 1].release()
+        elif self._left:
             self._turns[min((later for later in self._left if later > index), default=min(self._left))].release()
+        else:
+            self._main.release()
 
 
 def _closed() -> threading.Lock:
