@@ -12,9 +12,11 @@ Reading order:
 7. ``schedule``, ``scaling``   the learning rate of each update, and what to change with the effective batch
 8. ``engine.norms``, ``engine.instruments``, ``engine.workloads``, ``engine.models``   one file each
 9. ``run_config``, ``engine.training``   the generator that steps, records and takes live changes
-10. ``records``, ``statistics``, ``claims``, ``experiment``   what a run leaves and what follows from it
+10. ``records``, ``epochs``, ``statistics``, ``claims``, ``experiment``   what a run leaves and what follows from it;
+    ``noise_scale``, ``noise_course``, ``steps_to_target``   how much accumulation pays
 11. ``runs``        the store, the queue and the workers
-12. ``pitfalls``    loops that go wrong beside loops that do not, as cards that can be run
+12. ``quantities``, ``palette``   numbers and colours as people see them, in the app and in reports
+13. ``pitfalls``    loops that go wrong beside loops that do not, as cards that can be run
 
 Only ``engine`` imports torch.
 """

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent
 BESIDE_ENGINE = (
     "batching.py",
     "landcover.py",
+    "noise_scale.py",
     "norm_statistics.py",
     "records.py",
     "reduction.py",

@@ -77,6 +77,7 @@ class Validation(Record):
         pixel_accuracy: share of valid pixels that are right.
         class_iou: one value a class, NaN where the class is absent from both; empty without maps.
         error: share of samples whose class is wrong, in [0, 1].
+        token_loss: mean cross-entropy of the valid tokens, in nats.
         pictures: predictions on the workload's display samples, as base64 PNG files.
     """
 
@@ -85,6 +86,7 @@ class Validation(Record):
     pixel_accuracy: float | None = None
     class_iou: tuple[float, ...] = ()
     error: float | None = None
+    token_loss: float | None = None
     pictures: tuple[str, ...] = ()
 
 
@@ -149,9 +151,9 @@ class RunResult(Record):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The run's final numbers: the last validation's ``loss`` and whatever of ``miou``, ``pixel_accuracy`` and
-        ``error`` it has, and the medians over updates of ``gradient_error`` and ``cosine`` against the full batch at
-        equal weights."""
+        """The run's final numbers: the last validation's ``loss`` and whatever of ``miou``, ``pixel_accuracy``,
+        ``error`` and ``token_loss`` it has, and the medians over updates of ``gradient_error`` and ``cosine`` against
+        the full batch at equal weights."""
         return summarise(self.records)
 
 
@@ -162,7 +164,7 @@ def summarise(records: tuple[UpdateRecord, ...] | list[UpdateRecord]) -> dict[st
     metrics: dict[str, float] = {}
     validations = [record.validation for record in records if record.validation is not None]
     if validations:
-        for name in ("miou", "pixel_accuracy", "error", "loss"):
+        for name in ("miou", "pixel_accuracy", "error", "token_loss", "loss"):
             if (value := getattr(validations[-1], name)) is not None:
                 metrics[name] = value
     for name, field in (("gradient_error", "relative_error"), ("cosine", "cosine")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -19,6 +20,7 @@ ScalingRule = Literal["none", "linear", "square_root", "half_life"]
 Precision = Literal["float32", "float64", "bfloat16_autocast", "float16_autocast", "bfloat16"]
 NonFinitePolicy = Literal["stop", "skip_micro_batch", "skip_window"]
 Offload = Literal["none", "host", "recompute"]
+DecaySpares = Literal["nothing", "norms", "norms_and_biases"]
 LiveField = Literal["accumulation_steps", "norm", "learning_rate"]
 LARGEST_BATCH = 65536
 LARGEST_RATE = 100.0
@@ -44,11 +46,14 @@ class RunConfig(Record):
             what the undivided batch would.
         learning_rate: what the schedule multiplies; by default a linear warm-up times (1 - t/T)^0.9 after t of T
             updates.
+        nesterov: Nesterov's form of sgd's momentum (Sutskever et al. 2013).
+        weight_decay_spares: parameters without weight decay: those of norms, or those and every bias.
         scaling: how the settings, meant for an effective batch of ``base_batch_size``, are carried over to this one
             (``accum_core.scaling``): the learning rate in proportion or by the square root, or, for adamw, beta2 at
             equal half-life.
         milestones, decay_factor, decay: for the schedule ``step``: after each of these updates the rate is multiplied
             by the factor, or, with ``decay = "batch"``, N is divided by it instead (Smith et al. 2018).
+        largest_batch_size: bound, if any, on the effective batch that ``decay = "batch"`` grows; the rate falls there.
         clip_norm, clip_value: bounds of the window's gradient, once a window; None for none.
         precision: ``bfloat16_autocast`` and ``float16_autocast`` compute passes in that type, the latter under a
             GradScaler; ``bfloat16`` holds the parameters in it too.
@@ -58,6 +63,7 @@ class RunConfig(Record):
         shrink_on_out_of_memory: halve the micro-batch and double N when a window does not fit into the memory.
         activation_checkpointing: keep only the inputs of each block and compute it again in the backward pass.
         average_decay: of an exponential moving average of the weights, moved once an update and used to validate.
+        extra_instruments: names of those that watch only the runs that ask for them.
         exchange_every_micro_batch: under torchrun, average the gradients after each micro-batch, not once a window.
     """
 
@@ -79,7 +85,9 @@ class RunConfig(Record):
     learning_rate: float = Field(0.03, gt=0, le=LARGEST_RATE, allow_inf_nan=False)
     warmup_updates: int = Field(20, ge=0, le=1_000_000)
     momentum: float = Field(0.9, ge=0, lt=1)
+    nesterov: bool = False
     weight_decay: float = Field(1e-4, ge=0, le=1)
+    weight_decay_spares: DecaySpares = "nothing"
     seed: int = Field(0, ge=0, le=2**31 - 1)
     validate_every: int = Field(15, ge=1, le=1_000_000)
     measure_every: int = Field(15, ge=1, le=1_000_000)
@@ -90,6 +98,7 @@ class RunConfig(Record):
     milestones: tuple[int, ...] = ()
     decay_factor: float = Field(0.1, ge=0.001, lt=1)
     decay: Literal["rate", "batch"] = "rate"
+    largest_batch_size: int | None = Field(None, ge=1, le=LARGEST_BATCH)
     scaling: ScalingRule = "none"
     base_batch_size: int = Field(32, ge=1, le=65536)
     clip_norm: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -100,6 +109,7 @@ class RunConfig(Record):
     shrink_on_out_of_memory: bool = False
     activation_checkpointing: bool = False
     exchange_every_micro_batch: bool = False
+    extra_instruments: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
@@ -134,18 +144,25 @@ class RunConfig(Record):
         _ = self.shape
         if self.decay == "batch" and (self.schedule != "step" or abs(self._growth * self.decay_factor - 1) > 1e-9):
             raise SettingError("decay", self.decay, "needs schedule = step, and a decay_factor of 1/2, 1/3, 1/4, ...")
+        if (bound := self.largest_batch_size) and (self.decay != "batch" or bound < self.effective_batch_size):
+            remedy = f"needs decay = batch, and at least the effective batch of {self.effective_batch_size}"
+            raise SettingError("largest_batch_size", bound, remedy)
         if self.milestones and self.milestones[-1] >= self.updates:
             raise SettingError("milestones", self.milestones, f"must be smaller than updates = {self.updates}")
+        if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
+            raise SettingError("nesterov", True, "is a form of sgd's momentum; use optimizer = sgd, momentum above 0")
         if self.exchange_every_micro_batch and (self.shrink_on_out_of_memory or self.non_finite == "skip_micro_batch"):
             remedy = "cannot be with shrink_on_out_of_memory or skip_micro_batch, whose ranks decide at a window's end"
             raise SettingError("exchange_every_micro_batch", True, remedy)
         if self.norm == "sync_batch" and self.non_finite == "skip_micro_batch":
             remedy = "cannot take a micro-batch out of the statistics that sync_batch shares; use skip_window or stop"
             raise SettingError("non_finite", self.non_finite, remedy)
+        for name in self.extra_instruments:
+            catalogue.check("instruments", "extra_instruments", name)
         self._check_scaling()
         _ = self.plan
         if (largest := self.plan_at(self.updates).effective_batch_size) > LARGEST_BATCH:
-            remedy = f"grows the effective batch to {largest}; use fewer milestones or a decay_factor nearer to 1"
+            remedy = f"grows the effective batch to {largest}; use fewer milestones, or a largest_batch_size"
             raise SettingError("decay", self.decay, remedy)
 
     def _check_scaling(self) -> None:
@@ -174,8 +191,7 @@ class RunConfig(Record):
         Raises:
             SettingError: for ranks that the effective batch does not divide among.
         """
-        reached = sum(update > milestone for milestone in self.milestones)
-        growth = self._growth**reached if self.decay == "batch" else 1
+        growth = self._growth ** sum(update > milestone for milestone in self.milestones[: self._growths])
         whole = self.micro_batch_size == self.effective_batch_size
         micro = self.micro_batch_size * growth // world_size if whole else self.micro_batch_size
         return BatchPlan(self.effective_batch_size * growth, micro, world_size)
@@ -183,6 +199,15 @@ class RunConfig(Record):
     @property
     def _growth(self) -> int:
         return round(1 / self.decay_factor)
+
+    @property
+    def _growths(self) -> int:
+        """How many of the milestones, the first ones, multiply the batch; the others multiply the rate."""
+        if self.decay == "rate":
+            return 0
+        bound = self.largest_batch_size or math.inf
+        grown = range(1, len(self.milestones) + 1)
+        return sum(self.effective_batch_size * self._growth**times <= bound for times in grown)
 
     @property
     def shape(self) -> Schedule:
@@ -196,13 +221,14 @@ class RunConfig(Record):
             SettingError: for a warm-up or milestones that the updates have no room for.
         """
         is_raised = self.peak_learning_rate > self.learning_rate
+        of_rate = self.milestones[self._growths :]
         return Schedule(
             self.schedule,
             self.updates,
             self.warmup_updates,
             warmup_from=self.learning_rate / self.peak_learning_rate if is_raised else 0.0,
-            milestones=self.milestones,
-            factor=1.0 if self.decay == "batch" else self.decay_factor,
+            milestones=of_rate or self.milestones,
+            factor=self.decay_factor if of_rate else 1.0,
         )
 
     @property

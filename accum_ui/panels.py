@@ -58,22 +58,21 @@ def _loss() -> dict[str, Any]:
 
 
 def _quality(measure: Measure) -> dict[str, Any]:
-    share = not measure.higher_is_better  # of wrong samples: shown in percent
+    share = measure.unit == "%"
     data, fills, direct = [], [], []
     for table, color in PAIR:
         data.append(_line(color, width=2.4, name=table, markers=True, form=".1%" if share else ".4g"))
         fills.append(_fill(table, measure.field))
         direct.append({"trace": len(data) - 1, "clear_of": [len(data) - 1]})
     unit = {"tickformat": "~%"} if share else {}
-    title = f"validation {measure.title}{' (%)' if share else ''}"
     return _panel(
         "quality",
         f"{measure.meaning}; {'higher' if measure.higher_is_better else 'lower'} is better",
         data,
         fills,
-        {"yaxis": _axis(title, rangemode="tozero", **unit)},
+        {"yaxis": _axis(measure.axis, rangemode="tozero", **unit)},
         direct,
-        measure.field if share else f"{measure.field},pixel_accuracy",
+        f"{measure.field},pixel_accuracy" if measure.higher_is_better else measure.field,
     )
 
 

@@ -32,9 +32,10 @@ COLUMNS: Final = (
     "miou",
     "pixel_accuracy",
     "error",
+    "token_loss",
     "weight_distance",
 )
-QUALITY: Final = ("miou", "pixel_accuracy", "error")
+QUALITY: Final = ("miou", "pixel_accuracy", "error", "token_loss")
 """Columns that a validation fills, each where the workload has such a measure."""
 POSITION: Final = ("update", "samples", "seconds")
 SMOOTHING: Final = 7
@@ -274,7 +275,7 @@ def thinned(track: Track, since: int) -> list[int]:
     fresh = range(since, track.length)
     if len(fresh) <= MOST_POINTS:
         return list(fresh)
-    sparse = [track.columns[name] for name in ("gradient_error", "miou", "error", "weight_distance")]
+    sparse = [track.columns[name] for name in ("gradient_error", "miou", "error", "token_loss", "weight_distance")]
     due = [index for index in fresh if any(column[index] is not None for column in sparse)]
     kept = set(_evenly(due, MOST_POINTS // 2))
     kept.update(_evenly(fresh, MOST_POINTS - len(kept)))

@@ -34,7 +34,7 @@ INSTRUMENTS = catalogue.entries("instruments")
 @pytest.mark.parametrize("name", INSTRUMENTS)
 def test_it_says_what_it_is_and_records_what_json_can_hold(name: str):
     assert isinstance(INSTRUMENTS[name]["TITLE"], str)
-    instrument = load_instruments()[name]
+    instrument = load_instruments(INSTRUMENTS)[name]
     assert isinstance(instrument, Instrument)
     found = measured(name, window())
     assert found
@@ -48,7 +48,7 @@ def test_it_changes_nothing_that_training_sees(name: str, norm: str):
     """Parameters, gradients, buffers, random state, modes and hooks, in a model with BatchNorm and dropout."""
     seen = window(norm, dropout=0.5)
     model = seen.model
-    instrument = load_instruments()[name]
+    instrument = load_instruments(INSTRUMENTS)[name]
 
     def snapshot() -> list[Tensor]:
         grads = [p.grad for p in model.parameters() if p.grad is not None]
@@ -72,7 +72,7 @@ def test_it_changes_nothing_that_training_sees(name: str, norm: str):
 @pytest.mark.parametrize("name", INSTRUMENTS)
 def test_a_failing_window_leaves_no_hook(name: str):
     seen = window()
-    with pytest.raises(KeyError, match="broken"), load_instruments()[name].watching(seen):
+    with pytest.raises(KeyError, match="broken"), load_instruments(INSTRUMENTS)[name].watching(seen):
         raise KeyError("broken")
     assert not any(module._forward_pre_hooks or module._forward_hooks for module in seen.model.modules())
 
@@ -80,7 +80,7 @@ def test_a_failing_window_leaves_no_hook(name: str):
 @pytest.mark.parametrize("name", INSTRUMENTS)
 def test_measuring_twice_gives_the_same(name: str):
     """A second window of the same samples, with the same instrument's memory of the first."""
-    instrument, seen, found = load_instruments()[name], window("group"), []
+    instrument, seen, found = load_instruments(INSTRUMENTS)[name], window("group"), []
     for _ in range(2):
         watch(instrument, seen)
         found.append(instrument.measure(seen))
@@ -89,7 +89,7 @@ def test_measuring_twice_gives_the_same(name: str):
 
 @pytest.mark.parametrize("name", ["gradient_error", "micro_gradient_norms", "norm_statistics", "weight_sketch"])
 def test_due_on_the_first_update_and_every_so_many_after(name: str):
-    due = [k for k in range(1, 14) if load_instruments()[name].due(window(update=k, every=5, new=False))]
+    due = [k for k in range(1, 14) if load_instruments(INSTRUMENTS)[name].due(window(update=k, every=5, new=False))]
     assert due == [1, 6, 11]
 
 

@@ -11,9 +11,10 @@ import plotly.graph_objects as go
 import pytest
 from small_runs import CONFIG, ROOT
 
+from accum_core import palette
 from accum_core.records import RunConfig
 from accum_core.runs.store import Store
-from accum_ui import live, palette
+from accum_ui import live
 from accum_ui.api import CHOICES
 from accum_ui.panels import panels
 from accum_ui.payload import payload

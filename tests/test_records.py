@@ -266,11 +266,11 @@ OTHER_VALUES = {
     "renorm_d_max": 2.0, "renorm_warmup": 7, "offload": "none", "effective_batch_size": 64, "micro_batch_size": 4,
     "reduction": "sum", "tail": "rescale", "updates": 151, "learning_rate": 0.031, "warmup_updates": 21,
     "momentum": 0.5, "weight_decay": 0.0, "seed": 1, "validate_every": 14, "measure_every": 9, "precision": "float64",
-    "model": "unet", "workload": "other", "optimizer": "adamw", "beta2": 0.95, "schedule": "cosine",
+    "model": "unet", "workload": "other", "optimizer": "adamw", "beta2": 0.95, "schedule": "cosine", "nesterov": True,
     "milestones": (60,), "decay_factor": 0.5, "decay": "batch", "scaling": "linear", "base_batch_size": 16,
-    "clip_norm": 1.0, "clip_value": 0.5, "average_decay": 0.99, "accumulate_in_float32": False,
-    "non_finite": "skip_window", "shrink_on_out_of_memory": True, "activation_checkpointing": True,
-    "exchange_every_micro_batch": True,
+    "clip_norm": 1.0, "clip_value": 0.5, "average_decay": 0.99, "largest_batch_size": 64, "non_finite": "skip_window",
+    "accumulate_in_float32": False, "shrink_on_out_of_memory": True, "activation_checkpointing": True,
+    "exchange_every_micro_batch": True, "extra_instruments": ("sample_noise",), "weight_decay_spares": "norms",
 }  # fmt: skip
 
 

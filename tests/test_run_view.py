@@ -162,7 +162,7 @@ def test_a_long_run_is_thinned_to_a_bounded_reply_that_keeps_measurements_and_en
     track = Track(store.get(store.submit(CONFIG)))
     due = set(range(0, length, 40))
     track.columns = {name: [1.0] * length for name in track.columns}
-    for name in ("gradient_error", "miou", "error", "weight_distance"):
+    for name in ("gradient_error", "miou", "error", "token_loss", "weight_distance"):
         track.columns[name] = [1.0 if index in due else None for index in range(length)]
     kept = thinned(track, 0)
     assert len(kept) <= MOST_POINTS and kept == sorted(set(kept))

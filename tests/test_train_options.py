@@ -13,10 +13,17 @@ from experiments.cli.train import train_command
 CHOSEN: list[tuple[str, str, Any]] = [
     ("--optimizer adamw --beta2 0.95", "beta2", 0.95),
     ("--optimizer adamw", "optimizer", "adamw"),
+    ("--nesterov", "nesterov", True),
+    ("--decay-spares norms", "weight_decay_spares", "norms"),
     ("--schedule cosine", "schedule", "cosine"),
     ("--schedule step --milestones 60,120", "milestones", (60, 120)),
     ("--schedule step --milestones 60 --decay-factor 0.2", "decay_factor", 0.2),
     ("--schedule step --milestones 60 --decay-factor 0.5 --decay batch", "decay", "batch"),
+    (
+        "--schedule step --milestones 60 --decay-factor 0.5 --decay batch --largest-batch 64",
+        "largest_batch_size",
+        64,
+    ),
     ("--scaling linear", "scaling", "linear"),
     ("--scaling square_root --base-batch 256", "base_batch_size", 256),
     ("--clip-norm 1.5", "clip_norm", 1.5),
@@ -29,6 +36,7 @@ CHOSEN: list[tuple[str, str, Any]] = [
     ("--shrink-on-out-of-memory", "shrink_on_out_of_memory", True),
     ("--activation-checkpointing", "activation_checkpointing", True),
     ("--exchange-every-micro-batch", "exchange_every_micro_batch", True),
+    ("--instrument sample_noise", "extra_instruments", ("sample_noise",)),
 ]
 
 
@@ -70,8 +78,11 @@ def test_options_set_fields_of_a_run():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        ("--instrument noise", ["--instrument = 'noise'", "sample_noise"]),
         ("--optimizer adam", ["--optimizer = 'adam'", "sgd"]),
         ("--beta2 1", ["--beta2 = 1.0", "less than 1"]),
+        ("--optimizer adamw --nesterov", ["--nesterov = True", "sgd"]),
+        ("--decay-spares all", ["--decay-spares = 'all'", "norms"]),
         ("--schedule stairs", ["--schedule = 'stairs'", "cosine"]),
         ("--schedule step", ["--milestones = ()", "at least one"]),
         ("--milestones 60", ["--milestones = (60,)", "step"]),
@@ -79,6 +90,7 @@ def test_options_set_fields_of_a_run():
         ("--schedule step --milestones 60;120", ["--milestones = '60;120'", "separated by commas"]),
         ("--decay-factor 2", ["--decay-factor = 2.0", "less than 1"]),
         ("--decay batch", ["--decay = 'batch'", "step"]),
+        ("--largest-batch 64", ["--largest-batch = 64", "decay = batch"]),
         ("--decay both", ["--decay = 'both'", "rate"]),
         ("--scaling cubic", ["--scaling = 'cubic'", "linear"]),
         ("--scaling half_life", ["--scaling = 'half_life'", "adamw"]),

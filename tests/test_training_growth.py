@@ -51,6 +51,29 @@ def test_n_grows_where_the_schedule_would_divide_the_rate(use: Use, micro: int):
     assert [(record.micro_batch_size, record.accumulation_steps) for record in records] == split
 
 
+@pytest.mark.parametrize(
+    ("largest", "sizes", "shares"),
+    [
+        (None, [4, 8, 16, 32], [1, 1, 1, 1]),
+        (31, [4, 8, 16, 16], [1, 1, 1, 1 / 2]),
+        (8, [4, 8, 8, 8], [1, 1, 1 / 2, 1 / 4]),
+        (4, [4, 4, 4, 4], [1, 1 / 2, 1 / 4, 1 / 8]),
+    ],
+)
+def test_where_the_batch_may_not_grow_the_rate_falls(
+    use: Use, largest: int | None, sizes: list[int], shares: list[float]
+):
+    """Three milestones of 1/2, at each of which rate / batch halves, one way or the other."""
+    use(num_samples=64)
+    config = tiny(
+        effective_batch_size=4, micro_batch_size=2, updates=4, warmup_updates=0, schedule="step", decay="batch",
+        milestones=(1, 2, 3), decay_factor=0.5, largest_batch_size=largest,
+    )  # fmt: skip
+    records, _ = finish(config)
+    assert [record.micro_batch_size * record.accumulation_steps for record in records] == sizes
+    assert [record.learning_rate for record in records] == pytest.approx([0.1 * share for share in shares])
+
+
 def test_the_corrected_momentum_follows_n(use: Use):
     """B39: 1 - (1 - 0.1)^(1 / N) with N = 2, then 4 when the batch has grown, in the averaged network as well; also
     for a run gone on with after it grew."""

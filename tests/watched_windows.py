@@ -30,7 +30,7 @@ def window(norm: str = "batch", dropout: float = 0.0, update: int = 1, every: in
 
 def measured(name: str, seen: Window) -> dict[str, Any]:
     """What an instrument records of a window that is accumulated under its eyes."""
-    instrument = load_instruments()[name]
+    instrument = load_instruments([name])[name]
     watch(instrument, seen)
     return instrument.measure(seen)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import chain
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -13,6 +13,7 @@ from accum_core.batching import BatchPlan
 from accum_core.engine import schedules
 from accum_core.engine.averaging import WeightAverage
 from accum_core.engine.normalization import convert_norms, norm_kinds
+from accum_core.engine.parameter_groups import parameter_groups
 from accum_core.engine.precision import Precision
 from accum_core.engine.update import Updater
 from accum_core.records import RunConfig
@@ -60,6 +61,11 @@ def precision(config: RunConfig, loss_scale: float) -> Precision:
     return Precision(TYPES[config.precision][1], accumulators, loss_scale)
 
 
+def cast(inputs: Tensor, dtype: torch.dtype) -> Tensor:
+    """A workload's inputs in the model's type; tokens stay whole numbers."""
+    return inputs.to(dtype) if inputs.is_floating_point() else inputs
+
+
 def normalised(model: nn.Module, config: RunConfig, plan: BatchPlan) -> nn.Module:
     """The model with the configuration's norm, changed in place.
 
@@ -72,7 +78,7 @@ def normalised(model: nn.Module, config: RunConfig, plan: BatchPlan) -> nn.Modul
 
 
 def follow(updater: Updater, model: nn.Module, config: RunConfig, plan: BatchPlan) -> bool:
-    """Have a run's updater follow its model to the configuration's norm: the average, and the optimizer of one group.
+    """Have a run's updater follow its model to the configuration's norm: the average, and the optimizer's groups.
 
     A norm with parameters of its own brings some that the optimizer does not know and takes others away. The state of
     those that stay stays, new ones start without any, and the order is that of a model that was built so: a saved state
@@ -86,23 +92,23 @@ def follow(updater: Updater, model: nn.Module, config: RunConfig, plan: BatchPla
     """
     if (average := updater.average) is not None:
         average.module = normalised(average.module, config, plan)
-    optimizer, present = updater.optimizer, list(model.parameters())
-    (group,) = optimizer.param_groups
-    if list(map(id, present)) == list(map(id, group["params"])):
+    optimizer, present = updater.optimizer, [group["params"] for group in parameter_groups(model, config)]
+    before = [group["params"] for group in optimizer.param_groups]
+    if _identities(before) == _identities(present):
         return False
-    for parameter in set(group["params"]) - set(present):
+    for parameter in set(chain(*before)) - set(chain(*present)):
         optimizer.state.pop(parameter, None)
-    group["params"] = present
+    for group, parameters in zip(optimizer.param_groups, present, strict=True):
+        group["params"] = parameters
     return True
 
 
+def _identities(groups: list[list[nn.Parameter]]) -> list[list[int]]:
+    return [[id(parameter) for parameter in group] for group in groups]
+
+
 def _optimizer(config: RunConfig, model: nn.Module) -> Optimizer:
-    parameters: Any = model.parameters()
+    groups = parameter_groups(model, config)
     if config.optimizer == "adamw":
-        return AdamW(
-            parameters,
-            config.peak_learning_rate,
-            betas=(config.momentum, config.scaled_beta2),
-            weight_decay=config.weight_decay,
-        )
-    return SGD(parameters, config.peak_learning_rate, config.momentum, weight_decay=config.weight_decay)
+        return AdamW(groups, betas=(config.momentum, config.scaled_beta2))
+    return SGD(groups, momentum=config.momentum, nesterov=config.nesterov)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,8 @@ class Window:
         split_is_new: whether the window is the first one with its N and norm.
         loss_scale: factor on the gradient in ``.grad`` until the last backward pass is done.
         buffers: those that the window began with, once its passes are done.
+        num_samples: in the training set, 0 where it is not known.
+        draw: from indices to training samples and targets as this epoch shows them, on the CPU.
     """
 
     model: nn.Module
@@ -43,6 +45,8 @@ class Window:
     split_is_new: bool
     loss_scale: float = 1.0
     buffers: Mapping[str, Tensor] | None = None
+    num_samples: int = 0
+    draw: Callable[[Sequence[int]], tuple[Tensor, Tensor]] | None = None
 
 
 class Instrument:
@@ -73,11 +77,16 @@ class Instrument:
         raise NotImplementedError
 
 
-def load_instruments() -> dict[str, Instrument]:
-    """A new instance of every instrument there is, by its file's name."""
+def load_instruments(extra: Collection[str] = ()) -> dict[str, Instrument]:
+    """A new instance of every instrument that is one by default, and of those asked for, by its file's name.
+
+    Args:
+        extra: names of files with ``DEFAULT = False``; others are there anyway.
+    """
     found: dict[str, Instrument] = {}
-    for name in catalogue.entries("instruments"):
-        found[name] = importlib.import_module(f"accum_core.engine.instruments.{name}").create()
+    for name, constants in catalogue.entries("instruments").items():
+        if constants.get("DEFAULT", True) or name in extra:
+            found[name] = importlib.import_module(f"accum_core.engine.instruments.{name}").create()
     return found
 
 

@@ -42,6 +42,7 @@ class Passes:
         objective: of every window.
 
     Attributes:
+        objective: of every window.
         left: the state of a window that was left between two micro-batches; the next window goes on from it.
     """
 
@@ -49,7 +50,7 @@ class Passes:
         self.rank, self.world_size = present_ranks()
         # Buffers are each rank's own: sending them round would be an exchange in every forward pass.
         self._model = DistributedDataParallel(model, forward_sync_buffers=False) if self.world_size > 1 else model
-        self._objective = objective
+        self.objective = objective
         self.left: dict[str, Any] | None = None
 
     def cut(self, inputs: Tensor, targets: Tensor, plan: BatchPlan) -> list[MicroBatch]:
@@ -75,12 +76,12 @@ class Passes:
         start = Snapshot(bare(self._model))
         if self.left is not None:
             start.buffers = {name: self.left["buffers"][name].to(held.device) for name, held in start.buffers.items()}
-        if needs_whole_window(self._objective):
+        if needs_whole_window(self.objective):
             micro_batches = self.cut(*samples, plan)
             window = accumulate_gradients(
                 self._model,
                 micro_batches,
-                self._objective,
+                self.objective,
                 reduction=rule,
                 world_size=self.world_size,
                 precision=precision,
@@ -98,7 +99,7 @@ class Passes:
                 window, last = accumulate_tolerantly(
                     self._model,
                     cut,
-                    self._objective,
+                    self.objective,
                     rule,
                     world_size=self.world_size,
                     precision=precision,
@@ -119,7 +120,7 @@ class Passes:
         accumulation = Accumulation(
             self._model,
             self.cut(*samples, plan),
-            self._objective,
+            self.objective,
             rule,
             world_size=self.world_size,
             precision=precision,

@@ -41,6 +41,11 @@ def checkpoint_activations(model: nn.Module) -> nn.Module:
     return model
 
 
+def is_computed_again(model: nn.Module) -> bool:
+    """Whether ``checkpoint_activations`` was called on the model."""
+    return any(isinstance(module.__dict__.get("forward"), (_Block, _Segments)) for module in model.modules())
+
+
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:
     for child in model.children():
         if isinstance(child, (nn.ModuleList, nn.ModuleDict)):

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from accum_core.engine.reproducible import reproducible
 from accum_core.engine.sampling import WindowSampler, micro_batch_sizes
 from accum_core.engine.schedules import rescale
 from accum_core.engine.update import Update
-from accum_core.engine.workloads import epoch_samples, load
+from accum_core.engine.workloads import epoch_samples, expect_samples, load, objective_of
 from accum_core.errors import DataError, NonFiniteLossError, SettingError
 from accum_core.provenance import code_version
 from accum_core.records import Change, Environment, Incident, Message, RunConfig, UpdateRecord, Validation
@@ -75,7 +76,7 @@ class Training:
         self._asked = config
         self._rank, self._world_size = present_ranks()
         self._workload = load(config.workload)
-        self._instruments = load_instruments() if self._rank == 0 else {}
+        self._instruments = load_instruments(config.extra_instruments) if self._rank == 0 else {}
         with reproducible(config.seed, 0, self.device):
             model = self._workload.build_model(config.model)
         self._plan = config.plan_at(1, self._world_size)
@@ -88,7 +89,7 @@ class Training:
         self._sampler = WindowSampler(self._workload.num_samples, drop_tail=config.tail == "drop", seed=config.seed)
         self._check(self.model, config)
         self._updater, self._scheduler = building.updater(config, self.model, self.device)
-        self._passes = Passes(self.model, self._workload.objective)
+        self._passes = Passes(self.model, objective_of(self._workload, config.model))
         self._seconds = self._lasted = 0.0
         self._split_is_new, self._place = True, (0, 0)
 
@@ -240,7 +241,6 @@ class Training:
 
     def _next_window(self, number: int, incidents: list[Incident]) -> Window:
         """The next window that holds a valid label; without one there is nothing to step by."""
-        objective = self._workload.objective
         before, self._plan = self._plan, self.config.plan_at(number, self._world_size)
         if self._plan != before:
             self._normalise()
@@ -249,18 +249,21 @@ class Training:
             self._place = self._sampler.epoch, self._sampler.position
             indices = self._sampler.next(size)
             inputs, targets = epoch_samples(self._workload, indices, self._asked.seed, self._sampler.epoch)
-            if any(objective.weights(targets).values()):
-                inputs = inputs.to(self._dtype) if inputs.is_floating_point() else inputs
+            expect_samples(self._workload, self._sampler, size, self._asked.seed)
+            if any(self._passes.objective.weights(targets).values()):
+                inputs = building.cast(inputs, self._dtype)
                 return Window(
                     model=self.model,
                     inputs=inputs,
                     targets=targets,
                     micro_batches=self._passes.cut(inputs, targets, self._plan),
-                    objective=objective,
+                    objective=self._passes.objective,
                     update=number,
                     every=self.config.measure_every,
                     split_is_new=self._split_is_new,
                     loss_scale=self._updater.loss_scale * self._world_size,  # which averaging over ranks divides by
+                    num_samples=self._workload.num_samples,
+                    draw=partial(epoch_samples, self._workload, seed=self._asked.seed, epoch=self._sampler.epoch),
                 )
             text = f"a window before update {number} holds no valid label: no update was made"
             warnings.warn(text, stacklevel=2)
@@ -289,9 +292,9 @@ class Training:
     def _check(self, model: nn.Module, config: RunConfig) -> None:
         sizes = micro_batch_sizes(config, self._sampler, self._world_size)
         inputs, _ = self._workload.samples(range(min(max(sizes), self._workload.num_samples)))
-        check_sizes(model, inputs.to(self.device, self._dtype), sizes, config.tail)
+        check_sizes(model, building.cast(inputs, self._dtype).to(self.device), sizes, config.tail)
 
     def _normalise(self) -> None:
         self.model = building.normalised(self.model, self.config, self._plan)
         if building.follow(self._updater, self.model, self.config, self._plan):
-            self._passes = Passes(self.model, self._workload.objective)  # over ranks, new parameters are exchanged too
+            self._passes = Passes(self.model, self._passes.objective)  # over ranks, new parameters are exchanged too

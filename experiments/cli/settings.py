@@ -12,7 +12,7 @@ from accum_core import catalogue
 from accum_core.errors import SettingError
 from accum_core.records import RunConfig
 from accum_core.reduction import REDUCTION_KINDS, TAIL_RULES
-from accum_core.run_config import NonFinitePolicy, Offload, OptimizerName, Precision, ScalingRule
+from accum_core.run_config import DecaySpares, NonFinitePolicy, Offload, OptimizerName, Precision, ScalingRule
 from accum_core.schedule import SCHEDULE_KINDS
 from experiments.cli.output import Command
 
@@ -53,6 +53,10 @@ def _names(kind: catalogue.Kind) -> str:
     return ", ".join(catalogue.entries(kind))
 
 
+def _expensive() -> list[str]:
+    return [name for name, given in catalogue.entries("instruments").items() if not given.get("DEFAULT", True)]
+
+
 def _whole_numbers(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
     if text and not re.fullmatch(r"\s*[0-9]+\s*(,\s*[0-9]+\s*)*", text):
         raise SettingError("milestones", text, "must be updates separated by commas, such as 60,120")
@@ -76,6 +80,13 @@ OPTIONS = (
     _setting("--tail", "tail", str, f"What to do with a last window that is not full: {', '.join(TAIL_RULES)}."),
     _setting("--updates", "updates", int, "Optimizer steps."),
     _setting("--optimizer", "optimizer", str, f"{', '.join(get_args(OptimizerName))}."),
+    _switch("--nesterov", "nesterov", "Nesterov's form of sgd's momentum."),
+    _setting(
+        "--decay-spares",
+        "weight_decay_spares",
+        str,
+        f"Parameters without weight decay: {', '.join(get_args(DecaySpares))}.",
+    ),
     _setting("--beta2", "beta2", float, "Decay of adamw's squared gradients, an update."),
     _setting("--lr", "learning_rate", float, "Peak learning rate, which the schedule multiplies."),
     click.option(
@@ -96,6 +107,7 @@ OPTIONS = (
     ),
     _setting("--decay-factor", "decay_factor", float, "What each milestone multiplies the rate by."),
     _setting("--decay", "decay", str, "What a milestone changes: the rate, or the batch, whose N grows instead."),
+    _setting("--largest-batch", "largest_batch_size", int, "Effective batch that --decay batch may not grow beyond."),
     _setting(
         "--scaling",
         "scaling",
@@ -132,6 +144,13 @@ OPTIONS = (
         "--exchange-every-micro-batch",
         "exchange_every_micro_batch",
         "Under torchrun, average the gradients after each micro-batch, not once a window.",
+    ),
+    click.option(
+        "--instrument",
+        "extra_instruments",
+        multiple=True,
+        metavar="NAME",
+        help=f"Watch with an expensive instrument too: {', '.join(_expensive())}. May be given several times.",
     ),
     _setting("--seed", "seed", int, "Seed of the weights and of the order of the samples."),
 )

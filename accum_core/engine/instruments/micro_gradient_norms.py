@@ -15,7 +15,7 @@ from torch import Tensor
 
 from accum_core.engine.instrument import Instrument, Window
 from accum_core.engine.norm_layers import norm_layers, runs_in_step
-from accum_core.engine.objectives import needs_whole_window
+from accum_core.engine.sample_weights import sample_weights
 
 TITLE = "Micro-batch gradient norms"
 
@@ -49,7 +49,8 @@ class MicroGradientNorms(Instrument):
         """The norms of this window's micro-batches, in their order, and what they weigh."""
         norms = (torch.stack([*self._norms, _norm(self._previous)]) / window.loss_scale).tolist()
         self._previous = []
-        weights = _sample_weights(window)
+        samples = [sample for _, targets in window.micro_batches for sample in targets.split(1)]
+        weights = sample_weights(window.objective, samples)
         ends = np.cumsum([len(inputs) for inputs, _ in window.micro_batches])
         parts = effective = None
         if weights is not None:
@@ -70,23 +71,6 @@ class MicroGradientNorms(Instrument):
 def _norm(parts: Sequence[Tensor]) -> Tensor:
     norm: Tensor = torch.stack([part.double().norm() for part in parts]).norm()
     return norm
-
-
-def _sample_weights(window: Window) -> np.typing.NDArray[np.float64] | None:
-    """What each sample weighs, ``[B]``, up to a factor; None where the objective's terms do not agree on it."""
-    if needs_whole_window(window.objective):
-        return None
-    samples = [sample for _, targets in window.micro_batches for sample in targets.split(1)]
-    weights = [window.objective.weights(sample) for sample in samples]
-    found: np.typing.NDArray[np.float64] | None = None
-    for name, coefficient in window.objective.coefficients.items():
-        term = np.array([float(weight[name]) for weight in weights])
-        if not coefficient or not term.sum():
-            continue
-        if found is not None and not np.allclose(term / term.sum(), found / found.sum(), rtol=1e-9, atol=0):
-            return None
-        found = term
-    return found
 
 
 def create() -> Instrument:

@@ -2,6 +2,7 @@
 
 from accum_core.engine.objectives.contrastive import Contrastive
 from accum_core.engine.objectives.cross_entropy import CrossEntropy
+from accum_core.engine.objectives.heads import HeadsCrossEntropy
 from accum_core.engine.objectives.objective import (
     Objective,
     Penalty,
@@ -17,6 +18,7 @@ from accum_core.engine.objectives.penalty import Penalized
 __all__ = [
     "Contrastive",
     "CrossEntropy",
+    "HeadsCrossEntropy",
     "Objective",
     "Penalized",
     "Penalty",

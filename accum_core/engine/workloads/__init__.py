@@ -7,6 +7,7 @@ runs are compared by, of ``accum_core.measures``) and ``SAMPLES`` (what a senten
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from accum_core import catalogue
 from accum_core.engine.objectives import Objective
+from accum_core.engine.sampling import WindowSampler
 from accum_core.records import Validation
 
 
@@ -24,6 +26,8 @@ class Workload(Protocol):
 
     One that shows its training samples otherwise in every epoch has a method ``augmented(indices, seed, epoch)``
     beside ``samples(indices)``: what it gives depends on these three alone, and not on what is asked for together.
+    With a method ``expect`` of the same arguments it is told what comes next, to have it ready. One whose networks need
+    several objectives has a method ``objective_of(model)``.
     """
 
     num_samples: int
@@ -47,6 +51,21 @@ def epoch_samples(workload: Workload, indices: Sequence[int], seed: int, epoch: 
     augmented: Callable[[Sequence[int], int, int], tuple[Tensor, Tensor]] | None
     augmented = getattr(workload, "augmented", None)
     return workload.samples(indices) if augmented is None else augmented(indices, seed, epoch)
+
+
+def expect_samples(workload: Workload, sampler: WindowSampler, size: int, seed: int) -> None:
+    """Tell a workload that wants to know which samples the sampler's next window of that size will hold."""
+    expect: Callable[[Sequence[int], int, int], None] | None = getattr(workload, "expect", None)
+    if expect is not None:
+        ahead = copy.copy(sampler)
+        indices = ahead.next(size)
+        expect(indices, seed, ahead.epoch)
+
+
+def objective_of(workload: Workload, model: str) -> Objective:
+    """The objective of one of the workload's networks."""
+    find: Callable[[str], Objective] | None = getattr(workload, "objective_of", None)
+    return workload.objective if find is None else find(model)
 
 
 @cache

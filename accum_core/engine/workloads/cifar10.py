@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torchvision.datasets import CIFAR10
 
 from accum_core.engine import augmentation, classification
-from accum_core.engine.data_folder import VARIABLE, data_folder, shown
+from accum_core.engine.data_folder import data_folder, elsewhere, shown
 from accum_core.engine.objectives import CrossEntropy
 from accum_core.errors import DataError
 from accum_core.records import Validation
 
 TITLE = "CIFAR-10"
-MODELS = ("resnet18_small",)
+MODELS = ("resnet18_small", "resnet44", "wide_resnet16_4")
 MEASURE = "error"
 SAMPLES = "pictures"
 ORDER = 80
@@ -84,8 +84,8 @@ def _read(*, train: bool) -> tuple[Tensor, Tensor]:
     except (OSError, RuntimeError, EOFError):
         raise DataError(
             f"workload cifar10: {shown(folder)} does not hold CIFAR-10 whole: unpack cifar-10-python.tar.gz (163 MB, "
-            "https://www.cs.toronto.edu/~kriz/cifar.html) there, so that it holds the folder cifar-10-batches-py, or "
-            f"name another folder in {VARIABLE}."
+            "https://www.cs.toronto.edu/~kriz/cifar.html) there, so that it holds the folder cifar-10-batches-py, "
+            f"{elsewhere(163e6)}."
         ) from None
     return torch.from_numpy(found.data).permute(0, 3, 1, 2).contiguous(), torch.tensor(found.targets)
 

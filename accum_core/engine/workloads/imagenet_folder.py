@@ -20,7 +20,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms.v2 import functional as pictures
 
 from accum_core.engine import augmentation, classification
-from accum_core.engine.data_folder import VARIABLE, data_folder, shown
+from accum_core.engine.data_folder import data_folder, elsewhere, shown
 from accum_core.engine.objectives import CrossEntropy
 from accum_core.errors import DataError
 from accum_core.records import Validation
@@ -120,7 +120,7 @@ def _find(part: str) -> ImageFolder:
         raise DataError(
             f"workload imagenet_folder: {shown(folder)} does not hold pictures in one folder a class: place ImageNet "
             "(ILSVRC 2012, 138 GB to train and 6.3 GB to validate, https://image-net.org) as imagenet/train and "
-            f"imagenet/val in {shown(data_folder())}, or name another folder in {VARIABLE}."
+            f"imagenet/val in {shown(data_folder())}, {elsewhere(144.3e9)}."
         ) from None
 
 
