@@ -1,7 +1,7 @@
 """The entry: ``streamlit run app.py``. Start-up, shut-down and the routes beside Streamlit's own.
 
-Little is imported here: the first page waits for all of it. What the pages and the routes stand on is imported while
-the browser loads Streamlit's scripts.
+Little is imported here: the first page waits for all of it. What the other pages and the routes stand on is imported
+once that page had the time to be shown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import gc
 import importlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import cache
 from typing import Any, Final
@@ -20,8 +20,11 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 LOG: Final = logging.getLogger(__name__)
-# Seconds in which the first page has the cores for itself, as each worker takes one to import torch.
+# Seconds in which the first page has the cores for itself: imports take the interpreter from the thread that serves it,
+# and each worker takes a core to import torch.
 HEAD_START: Final = 2.5
+FRAME_NEEDS: Final = ("numpy", "PIL.Image")
+"""What Streamlit imports to show a logo: there is time for it while the browser loads Streamlit's scripts."""
 PAGES_NEED: Final = (
     "accum_ui.home",
     "accum_ui.controls",
@@ -30,6 +33,8 @@ PAGES_NEED: Final = (
     "accum_ui.api",
     "accum_ui.loss_scaling",
     "accum_ui.pitfalls",
+    "accum_ui.normalisation.page",
+    "accum_ui.reproduce.page",
 )
 
 
@@ -43,12 +48,13 @@ async def lifespan(app: Any) -> AsyncIterator[None]:
 
 
 async def _start(stack: ExitStack) -> None:
-    await asyncio.to_thread(_import)
+    await asyncio.to_thread(_import, FRAME_NEEDS)
+    await asyncio.sleep(HEAD_START)
+    await asyncio.to_thread(_import, PAGES_NEED)
     from accum_core.errors import StoreError
     from accum_core.runs.supervisor import Supervisor
     from accum_ui import resources
 
-    await asyncio.sleep(HEAD_START)
     try:
         store = await asyncio.to_thread(resources.store)
     except StoreError as error:
@@ -61,13 +67,13 @@ async def _start(stack: ExitStack) -> None:
     gc.freeze()
 
 
-def _import() -> None:
-    """Import what pages need.
+def _import(modules: Sequence[str]) -> None:
+    """Import what is needed later.
 
     Streamlit collects garbage after every run of a page. Were each collection to walk all libraries, thirty live
     browsers would stall the server: so what is imported now is exempted from it.
     """
-    for module in PAGES_NEED:
+    for module in modules:
         importlib.import_module(module)
 
 

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from accum_core.statistics import seed_interval
+from accum_core.statistics import deviation_behind, seed_interval, seeds_needed
 
 VerdictWord = Literal["supported", "refuted", "inconclusive"]
 
@@ -65,8 +65,7 @@ class Claim(BaseModel):
             SettingError: with fewer than two seeds, as one seed has no interval.
         """
         interval = seed_interval(effects)
-        lower = float("-inf") if self.at_least is None else self.at_least
-        upper = float("inf") if self.at_most is None else self.at_most
+        lower, upper = self._bounds
         word: VerdictWord = "inconclusive"
         if lower <= interval.low and interval.high <= upper:
             word = "supported"
@@ -80,4 +79,22 @@ class Claim(BaseModel):
             low=interval.low,
             high=interval.high,
             num_seeds=len(effects),
+        )
+
+    def seeds_to_decide(self, verdict: Verdict) -> int | None:
+        """How many seeds of this spread would probably bring the claim to a verdict, were the true effect this one.
+
+        Probably: with the power ``accum_core.statistics.POWER``. The margin is the distance to the nearer bound.
+
+        Returns:
+            None where more would be needed than ``accum_core.statistics.MOST_SEEDS``.
+        """
+        margin = min(abs(verdict.effect - bound) for bound in self._bounds)
+        return seeds_needed(margin, deviation_behind(verdict.high - verdict.effect, verdict.num_seeds))
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        return (
+            float("-inf") if self.at_least is None else self.at_least,
+            float("inf") if self.at_most is None else self.at_most,
         )

@@ -1,8 +1,9 @@
 """A committed result: one experiment's verdicts and runs in one file of JSON lines, sealed by a hash of its content.
 
-The first line holds the experiment's name, preset, seeds, verdicts, environment and ``sha256``; each further line is
-one run with the label that the experiment knows it by. The hash covers everything but itself, so that an edited or
-truncated file is noticed instead of believed. Line ends do not count.
+The first line holds the experiment's name, preset, seeds, verdicts, environment and ``sha256`` and is all that a card
+needs (``ResultHeader.read``); each further line is one run with the label that the experiment knows it by, its records
+as columns (``record_columns``) or, in files that were written before those, one after another. The hash covers
+everything but itself, so that an edited or truncated file is noticed instead of believed. Line ends do not count.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
-
-from pydantic import ValidationError
+from typing import Any, Final, Self
 
 from accum_core.claims import Verdict
 from accum_core.errors import DataError
+from accum_core.record_columns import pack, unpack
 from accum_core.records import Environment, Record, RunResult, UpdateRecord
+
+LONG: Final = 500
+KEPT: Final = 128
 
 
 class StoredRun(Record):
@@ -35,15 +39,14 @@ class StoredRun(Record):
     result: RunResult
 
 
-class ResultFile(Record):
-    """What a finished experiment leaves.
+class ResultHeader(Record):
+    """What a finished experiment found, without its runs.
 
     Attributes:
         experiment, preset: names.
         seeds: those that the verdicts rest on.
         claims: one verdict a claim.
         environment: where the experiment was run, with its date and code version.
-        runs: every run of every seed.
     """
 
     experiment: str
@@ -51,56 +54,88 @@ class ResultFile(Record):
     seeds: tuple[int, ...]
     claims: tuple[Verdict, ...]
     environment: Environment
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The file's first line, the whole file checked against its hash; no run is parsed, which takes longest.
+
+        Raises:
+            DataError: for a file that is missing, is no result file, or was changed after it was written.
+        """
+        header, body = _opened(path)
+        try:
+            return cls._made(header, body)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            raise DataError(
+                f"{path.name}: was written by another version of this project; run its experiment again."
+            ) from None
+
+    @classmethod
+    def _made(cls, header: dict[str, Any], body: bytes) -> Self:
+        return cls.model_validate(header)
+
+
+class ResultFile(ResultHeader):
+    """What a finished experiment leaves: what it found, and every run of every seed."""
+
     runs: tuple[StoredRun, ...]
 
     def write(self, path: Path) -> None:
         """Replace the file in one step; of a run's pictures and opened layers a few are kept (``_slim``)."""
         header = self.model_dump(mode="json", exclude={"runs"})
-        body = [_slim(run).model_dump_json() for run in self.runs]
+        body = "\n".join(_line(_slim(run)) for run in self.runs).encode()
         header["sha256"] = _seal(header, body)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".part", delete=False) as part:
-            part.write("\n".join([json.dumps(header), *body]) + "\n")
+        with NamedTemporaryFile("wb", dir=path.parent, suffix=".part", delete=False) as part:
+            part.write(json.dumps(header).encode() + b"\n" + body + b"\n")
         os.chmod(part.name, 0o644)  # a temporary file is the owner's alone; a result is for everyone
         os.replace(part.name, path)
 
     @classmethod
-    def read(cls, path: Path) -> ResultFile:
-        """The file's content, checked against its hash.
-
-        Raises:
-            DataError: for a file that is missing, is no result file, or was changed after it was written.
-        """
-        try:
-            first, *body = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
-            header = json.loads(first)
-            seal = header.pop("sha256")
-        except OSError as error:
-            raise DataError(f"{path.name}: cannot be read ({error.strerror}); run its experiment.") from None
-        except (ValueError, KeyError, AttributeError, TypeError):
-            raise DataError(f"{path.name}: is no result file; run its experiment again to write it.") from None
-        if seal != _seal(header, body):
-            raise DataError(
-                f"{path.name}: its content does not match its sha256, so it was changed after it was written; "
-                "restore the committed file, or run its experiment again."
-            )
-        try:
-            runs = [StoredRun.model_validate_json(line) for line in body]
-            return cls.model_validate({**header, "runs": runs})
-        except ValidationError:
-            raise DataError(
-                f"{path.name}: was written by another version of this project; run its experiment again."
-            ) from None
+    def _made(cls, header: dict[str, Any], body: bytes) -> Self:
+        return cls.model_validate({**header, "runs": [_run(line) for line in body.split(b"\n")]})
 
 
-def _seal(header: dict[str, Any], body: list[str]) -> str:
-    content = "\n".join([json.dumps(header, sort_keys=True, separators=(",", ":")), *body])
-    return hashlib.sha256(content.encode("utf-8")).hexdigest()
+def _opened(path: Path) -> tuple[dict[str, Any], bytes]:
+    """The first line, without its seal, and the bytes of the others, which belong to it."""
+    try:
+        first, _, body = path.read_bytes().replace(b"\r\n", b"\n").rstrip(b"\n").partition(b"\n")
+        header = json.loads(first)
+        seal = header.pop("sha256")
+    except OSError as error:
+        raise DataError(f"{path.name}: cannot be read ({error.strerror}); run its experiment.") from None
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise DataError(f"{path.name}: is no result file; run its experiment again to write it.") from None
+    if seal != _seal(header, body):
+        raise DataError(
+            f"{path.name}: its content does not match its sha256, so it was changed after it was written; "
+            "restore the committed file, or run its experiment again."
+        )
+    return header, body
+
+
+def _seal(header: dict[str, Any], body: bytes) -> str:
+    canonical = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(canonical + b"\n" + body).hexdigest()
+
+
+def _line(run: StoredRun) -> str:
+    content = run.model_dump(mode="json", exclude={"result": {"records"}})
+    content["result"]["records"] = pack(run.result.records)
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _run(line: bytes) -> StoredRun:
+    content = json.loads(line)
+    result = content["result"]
+    if isinstance(result["records"], dict):
+        result["records"] = unpack(result["records"])
+    return StoredRun.model_validate(content)
 
 
 def _slim(run: StoredRun) -> StoredRun:
-    """A run without the pictures of all validations but the last, and without opened layers but in the first and last
-    record that has them: what is looked at, not computed with, and most of a file's bytes."""
+    """A run without what is looked at, not computed with, and most of a file's bytes: the pictures of all validations
+    but the last, opened layers but in the first and last record that has them, and most records of a long run."""
     validated = [record.update for record in run.result.records if record.validation is not None]
     opened = [record.update for record in run.result.records if "norm_statistics" in record.instruments]
 
@@ -114,5 +149,15 @@ def _slim(run: StoredRun) -> StoredRun:
             changes["instruments"] = {**record.instruments, "norm_statistics": {**statistics, "layers": layers}}
         return record.model_copy(update=changes)
 
-    records = tuple(slim(record) for record in run.result.records)
+    records = tuple(slim(record) for record in _kept(run.result.records))
     return run.model_copy(update={"result": run.result.model_copy(update={"records": records})})
+
+
+def _kept(records: Sequence[UpdateRecord]) -> Sequence[UpdateRecord]:
+    """All records of a run of at most ``LONG`` updates; of a longer one some ``KEPT`` evenly spaced, and every record
+    that holds more than an update leaves anyway."""
+    if len(records) <= LONG:
+        return records
+    every = -(-len(records) // KEPT)
+    more = ("instruments", "validation", "changes", "incidents")
+    return [r for r in records if r.update % every == 0 or r is records[-1] or any(getattr(r, name) for name in more)]

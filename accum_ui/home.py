@@ -1,8 +1,7 @@
-"""The parts of the first page: the newest answer with its provenance, the verdicts, the papers' figures, the way on."""
+"""The parts of the first page: the newest answer with its provenance, verdicts, the papers' figures, and the way on."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -10,60 +9,107 @@ from typing import Final
 
 import streamlit as st
 
+from accum_core import palette
 from accum_core.claims import Verdict
 from accum_core.errors import LabError
 from accum_core.experiment import Experiment
 from accum_core.provenance import code_version
+from accum_core.quantities import quantity
 from accum_core.records import Environment, RunConfig
 from accum_core.result_file import ResultFile
-from accum_ui import figures, palette, results, settings
+from accum_ui import figures, results, settings
 from accum_ui.navigation import PAGES, page_files
-from accum_ui.words import POINT, model_title, norm_title, number
+from accum_ui.reproduce import reading
+from accum_ui.reproduce.choice import Choice, address
+from accum_ui.words import model_title, norm_title
 from experiments import discover, find, result_path
+from experiments.report.words import counts
 
 STYLE: Final = Path(__file__).with_name("home.css")
 CHART: Final = {"displayModeBar": False}
-PAINT: Final = 0.3
-"""Seconds that a browser takes to paint the beginning of the page."""
+REPRODUCE: Final = PAGES / "5_Reproduce.py"
+COLUMNS: Final = 2
 
 
 def show(name: str) -> None:
-    """The committed result of an experiment and what belongs to it, then those of all the others.
+    """The committed result of an experiment and what belongs to it, then a card for each of the others.
 
     Args:
         name: the file name of the experiment that the page begins with.
     """
     st.html(STYLE)
-    _experiment(find(name), level=2)
-    for experiment in discover().values():
-        if experiment.name != name:
-            st.header(experiment.title, anchor=False)
-            st.markdown(f"**{experiment.question}** After {experiment.paper}.")
-            _experiment(experiment, level=3)
-    _pages()
-
-
-def _experiment(experiment: Experiment, level: int) -> None:
-    """Answer, the way to watch it, verdicts and the papers' figures; what to run when there is no result.
-
-    Args:
-        level: of the headings.
-    """
-    name, result = experiment.name, None
     try:
-        result = _read(name, _written(name), waits=level > 2)
-        if result is None:
-            st.info(f"There is no committed result yet: `python -m experiments run {name} --commit-results` makes it.")
-        else:
-            _answer(result, level)
-    except LabError as error:
-        result = None
+        experiment = find(name)
+    except LabError as error:  # the file of an experiment is none
         st.error(str(error), icon=":material/error:")
-    if result is not None or level == 2:  # the first experiment invites to the Lab, result or not
-        _way_on(watched(result), experiment, level, stored=result is not None)
+        return
+    result = _answer(name)
+    origin = st.empty()
+    _way_on(watched(result), experiment, stored=result is not None)
     if result is not None:
-        _verdicts(result, experiment, level)
-    _published(experiment, level)
+        _verdicts(result, experiment)
+    _published(experiment)
+    _others(name)
+    _pages()
+    if result is not None:  # last, as it takes the longest: the present code is read for its version
+        origin.caption(provenance(result.environment, result.seeds, name))
+
+
+def _answer(name: str) -> ResultFile | None:
+    """The charts of a committed result, or what to do without one."""
+    try:
+        result = _read(name, _written(name))
+        table = [] if result is None else results.rows(result)
+        parts = [(part, results.splits(part)) for part in results.parts(table)]
+    except LabError as error:
+        st.error(str(error), icon=":material/error:")
+        return None
+    if result is None:
+        st.info(f"There is no committed result yet: `python -m experiments run {name} --commit-results` makes it.")
+        return None
+    for part, splits in parts:
+        network = model_title(part[0].model) if len(parts) > 1 else ""
+        key = f"home_answer_{name}_{part[0].model}"
+        with st.container(border=True, key=key):
+            _panel(figures.split_panel(part, splits, dark=_dark(), network=network), 2, key)
+            st.markdown(figures.reason(splits))
+    st.download_button(
+        "The runs' numbers (CSV)",
+        lambda: results.to_csv(table),
+        f"{name}.csv",
+        "text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        key=f"home_csv_{name}",
+    )
+    return result
+
+
+def _others(name: str) -> None:
+    """A card for each experiment but the named one."""
+    others = [experiment for experiment in discover().values() if experiment.name != name]
+    if others:
+        st.header("More papers, measured again", anchor=False)
+    for row in [others[place : place + COLUMNS] for place in range(0, len(others), COLUMNS)]:
+        for column, experiment in zip(st.columns(COLUMNS, gap="small"), row, strict=False):
+            with column.container(border=True, key=f"home_card_{experiment.name}", height="stretch"):
+                _card(experiment)
+
+
+def _card(experiment: Experiment) -> None:
+    """Question and verdicts in short; the page of papers has the rest."""
+    st.markdown(f"### {experiment.title}\n{experiment.question}")
+    try:
+        found = reading.header(experiment.name)
+        st.markdown(f"**{counts([verdict.verdict for verdict in found.claims])}**" if found else "Not measured yet.")
+    except LabError as error:
+        st.error(str(error), icon=":material/error:")
+    _details(experiment, "Claims and figures")
+
+
+def _details(experiment: Experiment, label: str) -> None:
+    chosen = address(Choice(experiment.name))
+    st.page_link(REPRODUCE, label=label, icon=":material/arrow_forward:", query_params=chosen)
 
 
 def watched(result: ResultFile | None) -> list[RunConfig]:
@@ -110,47 +156,19 @@ def verdict_row(verdict: Verdict, unit: str, *, dark: bool) -> str:
     )
 
 
-def quantity(unit: str, *values: float) -> str:
-    """An effect, or the two ends of its interval, for people: mIoU and errors in points, a ratio as it is."""
-    if unit in ("mIoU", "error"):
-        return " to ".join(f"{value / POINT:.1f}" for value in values).replace("-", "\u2212") + " points"
-    return " to ".join(map(number, values))
-
-
-def _answer(result: ResultFile, level: int) -> None:
-    table = results.rows(result)
-    parts = results.parts(table)
-    for part in parts:
-        network = model_title(part[0].model) if len(parts) > 1 else ""
-        splits = results.splits(part)
-        key = f"home_answer_{result.experiment}_{part[0].model}"
-        with st.container(border=True, key=key):
-            _panel(figures.split_panel(part, splits, dark=_dark(), network=network), level, key)
-            st.markdown(figures.reason(splits))
-    st.caption(provenance(result.environment, result.seeds, result.experiment))
-    st.download_button(
-        "The runs' numbers (CSV)",
-        lambda: results.to_csv(table),
-        f"{result.experiment}.csv",
-        "text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-        key=f"home_csv_{result.experiment}",
-    )
-
-
-def _verdicts(result: ResultFile, experiment: Experiment, level: int) -> None:
+def _verdicts(result: ResultFile, experiment: Experiment) -> None:
     held = sum(verdict.verdict == "supported" for verdict in result.claims)
-    _heading(f"{held} of {len(result.claims)} claims are supported", level)
+    st.header(f"{held} of {len(result.claims)} claims are supported", anchor=False)
     st.markdown("Each claim stood with its threshold before the seeds that judge it were run.")
     units = {claim.id: claim.unit for claim in experiment.claims}
     body = "".join(verdict_row(verdict, units.get(verdict.id, ""), dark=_dark()) for verdict in result.claims)
     names = "".join(f'<th scope="col">{name}</th>' for name in ("Claim", "Verdict", "Effect", "95 % interval", "Seeds"))
     st.html(f'<table class="verdicts"><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>')
+    _details(experiment, "Every figure, and how to measure it again")
 
 
-def _published(experiment: Experiment, level: int) -> None:
-    _heading("What others published", level)
+def _published(experiment: Experiment) -> None:
+    st.header("What others published", anchor=False)
     st.markdown(
         "These figures are theirs, on other data and with other networks. They stand here for the direction and the "
         "size of the effect, not for its value."
@@ -159,20 +177,20 @@ def _published(experiment: Experiment, level: int) -> None:
     for column, paper in zip(st.columns(max(1, len(drawn)), gap="medium"), drawn, strict=False):
         key = f"home_{experiment.name}_{paper.key}"
         with column.container(border=True, key=key):
-            _panel(figures.published_panel(paper, dark=_dark()), level + 1, key)
+            _panel(figures.published_panel(paper, dark=_dark()), 3, key)
             st.caption(f"{paper.statement} {paper.citation}.")
     for paper in experiment.published:
         if not paper.series:
             st.caption(f"{paper.statement} {paper.citation}.")
 
 
-def _way_on(configs: Sequence[RunConfig], experiment: Experiment, level: int, *, stored: bool) -> None:
+def _way_on(configs: Sequence[RunConfig], experiment: Experiment, *, stored: bool) -> None:
     """Links to runs in the Lab.
 
     Args:
         stored: they are a committed result's, which the store holds under the id that their settings give.
     """
-    _heading("See it happen", level)
+    st.header("See it happen", anchor=False)
     several = len({config.model for config in configs}) > 1
     st.markdown(
         "The Lab shows each of these runs beside its reference, one batch of the same samples. Press Run there to "
@@ -197,10 +215,6 @@ def _pages() -> None:
         st.caption(file.summary)
 
 
-def _heading(text: str, level: int) -> None:
-    (st.header if level == 2 else st.subheader)(text, anchor=False)
-
-
 def _panel(panel: figures.Panel, level: int, key: str) -> None:
     st.markdown(f"{'#' * level} {panel.title}")
     st.caption(panel.subtitle)
@@ -216,13 +230,7 @@ def _written(name: str) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
-@st.cache_resource(max_entries=8, show_spinner=False)
-def _read(name: str, written: int, *, waits: bool) -> ResultFile | None:
-    """Read once a version of the file, which its time of writing tells apart.
-
-    Args:
-        waits: let what stands above be painted first; reading takes the server a tenth of a second or more.
-    """
-    if waits:
-        time.sleep(PAINT)
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _read(name: str, written: int) -> ResultFile | None:
+    """Read once a version of the file, which its time of writing tells apart."""
     return results.read(name)

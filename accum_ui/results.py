@@ -11,7 +11,7 @@ from statistics import median
 
 from accum_core.errors import DataError, SettingError
 from accum_core.measures import Measure, measure_of
-from accum_core.result_file import ResultFile, StoredRun
+from accum_core.result_file import ResultFile, ResultHeader, StoredRun
 from accum_core.runs.store import Store
 from accum_core.statistics import Interval, seed_interval
 from experiments import discover, result_path
@@ -83,13 +83,25 @@ def read(experiment: str) -> ResultFile | None:
     return ResultFile.read(path) if path.exists() else None
 
 
+def header(experiment: str) -> ResultHeader | None:
+    """What the committed result of an experiment found, None if there is none; quick, as no run of it is parsed.
+
+    Raises:
+        DataError: for a file that is damaged.
+    """
+    path = result_path(experiment)
+    return ResultHeader.read(path) if path.exists() else None
+
+
 def fill(store: Store) -> int:
     """Put the runs of every committed result into the store; those that it holds already are left as they are.
+
+    A run whose file keeps a part of its records alone is passed over: in the store every update has one.
 
     A damaged file is logged and passed over: the app starts without it and the page that needs it says so.
 
     Returns:
-        The number of runs that the files hold.
+        The number of those runs.
 
     Raises:
         StoreError: when the store cannot be written.
@@ -103,8 +115,9 @@ def fill(store: Store) -> int:
             continue
         if result is not None:
             for run in result.runs:
-                store.add_result(run.result, name)
-            runs += len(result.runs)
+                if len(run.result.records) == run.result.records[-1].update:
+                    store.add_result(run.result, name)
+                    runs += 1
     return runs
 
 
@@ -135,7 +148,7 @@ def _row(stored: StoredRun) -> Row:
         accumulation_steps=run.config.accumulation_steps,
         updates=run.config.updates,
         quality=metrics[measure],
-        shares={name: metrics[name] for name in ("miou", "pixel_accuracy", "error") if name in metrics},
+        shares={name: metrics[name] for name in ("miou", "pixel_accuracy", "error", "token_loss") if name in metrics},
         validation_loss=metrics["loss"],
         gradient_error=metrics["gradient_error"],
         cosine=metrics["cosine"],

@@ -30,7 +30,7 @@ BAR = 500.0
 
 def measure() -> list[Result]:
     """The 95th percentile over all refreshes of all browsers; a browser that misses a point is an error."""
-    with sync_playwright() as playwright, server() as (url, _):
+    with sync_playwright() as playwright, server() as (url, *_):
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         run_id = _start(chromium.new_page(), url)
         times = _watch(url, run_id, BROWSERS - 1)

@@ -47,6 +47,14 @@ def test_verdict_follows_from_the_interval_and_the_bounds(bounds: dict[str, floa
     assert (judged.id, judged.statement) == ("c", "A statement.")
 
 
+def test_seeds_to_decide_follow_from_the_margin_and_the_spread():
+    """(1, 2, 3) spread by 1 around 2; R's one-sample power calculation gives 199 for a fifth of the deviation."""
+    judged = claim(at_least=1.8).judge([1.0, 2.0, 3.0])
+    assert claim(at_least=1.8).seeds_to_decide(judged) == 199
+    assert claim(at_least=-50.0, at_most=2.2).seeds_to_decide(judged) == 199
+    assert claim(at_least=2.0).seeds_to_decide(judged) is None
+
+
 def test_a_bound_that_is_met_exactly_supports():
     """Seeds that all give 20 have the interval [20, 20]; 0.1 and 0.15 are no binary fractions, and three of them
     summed in float64 and divided by 3 are not what they were."""

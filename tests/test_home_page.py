@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 import experiments
 from accum_core.provenance import code_version
+from accum_core.quantities import quantity
 from accum_core.records import RunConfig
 from accum_core.result_file import ResultFile
 from accum_core.runs.store import Store
@@ -50,9 +51,9 @@ def watch(page: AppTest) -> list[Any]:
 def test_every_page_is_named_with_what_it_shows(folder: Path) -> None:
     page = opened()
     labels = [link.proto.label for link in page.get("page_link")]
-    names = ["**Lab**", "**Loss scaling**", "**Pitfalls**", "**Normalisation**"]
-    assert labels[-4:] == names  # a link longer than that would be cut
-    for summary in (str(caption.value) for caption in page.caption[-4:]):
+    names = ["**Lab**", "**Loss scaling**", "**Pitfalls**", "**Normalisation**", "**Reproduce**"]
+    assert labels[-5:] == names  # a link longer than that would be cut
+    for summary in (str(caption.value) for caption in page.caption[-5:]):
         assert summary.endswith(".") and len(summary) > 40
 
 
@@ -93,10 +94,10 @@ def test_verdicts_are_a_table_with_units(folder: Path) -> None:
 
 
 def test_quantities_are_written_for_people() -> None:
-    assert home.quantity("mIoU", 0.293) == "29.3 points"
-    assert home.quantity("mIoU", -0.037, 0.027) == "−3.7 to 2.7 points"
-    assert home.quantity("", 1.113) == "1.11"
-    assert home.quantity("", 2.44e-6, 2.76e-6) == "2.4 × 10⁻⁶ to 2.8 × 10⁻⁶"
+    assert quantity("mIoU", 0.293) == "29.3 points"
+    assert quantity("mIoU", -0.037, 0.027) == "−3.7 to 2.7 points"
+    assert quantity("", 1.113) == "1.11"
+    assert quantity("", 2.44e-6, 2.76e-6) == "2.4 × 10⁻⁶ to 2.8 × 10⁻⁶"
 
 
 def test_statement_cannot_bring_markup() -> None:
@@ -119,24 +120,47 @@ def test_damaged_result_is_refused_in_a_sentence(folder: Path) -> None:
     assert len(watch(page)) == 2
 
 
-def test_every_other_experiment_follows_with_its_question_and_a_chart_a_network(
+def cards(page: AppTest) -> dict[str, str]:
+    """Experiment -> its card's text."""
+    found = {}
+    for column in page.columns:
+        for link in column.get("page_link"):
+            parts = [str(part.value) for part in (*column.markdown, *column.error)]
+            found[parse_qs(link.proto.query_string)["paper"][0]] = "\n".join(parts)
+    return found
+
+
+def test_every_other_experiment_is_a_card_that_leads_to_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = experiments.find("wu_he_2018_group_norm")
     monkeypatch.setattr(experiments, "RESULTS", tmp_path)
-    monkeypatch.setattr(home, "discover", lambda: {name: experiments.find(name) for name in (NAME, other.name)})
-    made_results.digits().write(experiments.result_path(other.name))
+    others = {name: experiments.find(name) for name in ("wu_he_2018_group_norm", "segmentation_norms")}
+    monkeypatch.setattr(home, "discover", lambda: {NAME: experiments.find(NAME), **others})
+    made_results.digits().write(experiments.result_path("wu_he_2018_group_norm"))
+    read, parsed = results.read, []
+    monkeypatch.setattr(results, "read", lambda name: (parsed.append(name), read(name))[1])
     page = opened(made_results.usual())
-    text = words(page)
-    assert other.title in [header.value for header in page.header]
-    assert other.question in text
-    # From 0.1 to 0.5, 0.6, 0.7: 50 points on average, in one network; nothing in the other.
-    assert "### 3 × 128 perceptron, split into 4 × 2, BatchNorm's error rises by 50 points" in text
-    assert "### Small convolutional network, split into 4 × 2, BatchNorm's error is the same" in text
-    # Ours: one chart and two; theirs: two with the first experiment and two with the other.
-    assert len(page.get("plotly_chart")) == 3 + len([paper for paper in other.published if paper.series]) + 2
-    labels = [link.proto.label for link in watch(page)]
-    assert "Watch BatchNorm at 4 × 2 in the 3 × 128 perceptron" in labels
+    assert parsed == [NAME]  # a card is made from the file's first line
+    found = cards(page)
+    assert list(found) == list(others)
+    for name, experiment in others.items():
+        assert experiment.title in found[name] and experiment.question in found[name]
+    assert "The claim is supported." in found["wu_he_2018_group_norm"]
+    assert "Not measured yet." in found["segmentation_norms"]
+    assert len(page.get("plotly_chart")) == 3
+
+
+def test_a_damaged_result_of_another_experiment_is_told_on_its_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiments, "RESULTS", tmp_path)
+    other = "wu_he_2018_group_norm"
+    monkeypatch.setattr(home, "discover", lambda: {name: experiments.find(name) for name in (NAME, other)})
+    made_results.digits().write(path := experiments.result_path(other))
+    path.write_text(path.read_text().replace('"error":0.5', '"error":0.1'))
+    page = opened(made_results.usual())
+    assert "does not match its sha256" in cards(page)[other]
+    assert "2 of 2 claims are supported" in words(page)
 
 
 def test_the_way_to_the_lab_comes_before_the_details(folder: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import json
 from pathlib import Path
 
 import made_results
 import pytest
 
 import experiments
+from accum_core import result_file
 from accum_core.errors import DataError, SettingError
-from accum_core.result_file import ResultFile
+from accum_core.result_file import ResultFile, ResultHeader
 from accum_core.runs.store import Store
 from accum_ui import results
 
@@ -62,13 +65,48 @@ def test_opened_layers_are_kept_of_the_first_and_the_last_record(tmp_path: Path)
     assert [record.instruments["other"]["x"] for record in found] == [1, 2, 3, 4]
 
 
+def test_a_long_run_keeps_some_records_and_all_that_hold_more(committed: Path, tmp_path: Path) -> None:
+    """The store, where every update has a record, goes without such a run; its final numbers are those of all."""
+    made = made_results.usual()
+    run = made.runs[0]
+    measured = {7: {"error": 0.25}, 600: {"miou": 0.5}, 997: {"miou": 0.75}}
+    records = tuple(made_results.record(update, **measured.get(update, {})) for update in range(1, 1002))
+    result = run.result.model_copy(update={"records": records})
+    made.model_copy(update={"runs": (run.model_copy(update={"result": result}), *made.runs[1:])}).write(committed)
+    found = ResultFile.read(committed).runs[0].result
+    # 1001 records over 128: every eighth.
+    expected = sorted({*range(8, 1001, 8), 7, 600, 997, 1001})
+    assert [record.update for record in found.records] == expected
+    assert found.metrics == result.metrics
+    assert results.fill(Store(tmp_path / "runs.sqlite")) == len(made.runs) - 1
+
+
 def test_line_ends_do_not_count(committed: Path) -> None:
     committed.write_bytes(committed.read_bytes().replace(b"\n", b"\r\n"))
     assert len(ResultFile.read(committed).runs) == 15
 
 
+def test_header_is_the_file_without_its_runs(committed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = made_results.usual()
+    monkeypatch.setattr(result_file, "_run", lambda line: pytest.fail("a run was parsed"))
+    found = ResultHeader.read(committed)
+    assert found.model_dump() == written.model_dump(exclude={"runs"})
+
+
+def test_records_one_after_another_are_read_as_well(committed: Path) -> None:
+    """The form of files that were written before records stood in columns, sealed as the module's docstring says."""
+    found = ResultFile.read(committed)
+    header = found.model_dump(mode="json", exclude={"runs"})
+    body = "\n".join(run.model_dump_json() for run in found.runs)
+    canonical = json.dumps(header, sort_keys=True, separators=(",", ":"))
+    header["sha256"] = hashlib.sha256(f"{canonical}\n{body}".encode()).hexdigest()
+    committed.write_text(f"{json.dumps(header)}\n{body}\n")
+    assert repr(ResultFile.read(committed)) == repr(found)
+
+
+@pytest.mark.parametrize("reader", [ResultFile, ResultHeader])
 @pytest.mark.parametrize("change", ["verdict", "number", "line lost", "line added", "lines exchanged"])
-def test_changed_file_is_noticed(committed: Path, change: str) -> None:
+def test_changed_file_is_noticed(committed: Path, change: str, reader: type[ResultHeader]) -> None:
     lines = committed.read_text().splitlines()
     if change == "verdict":
         lines[0] = lines[0].replace('"supported"', '"refuted"', 1)
@@ -83,7 +121,7 @@ def test_changed_file_is_noticed(committed: Path, change: str) -> None:
     assert lines != committed.read_text().splitlines()
     committed.write_text("\n".join(lines) + "\n")
     with pytest.raises(DataError, match=r"^segmentation_batch_size\.jsonl: .*sha256.*restore the committed file"):
-        ResultFile.read(committed)
+        reader.read(committed)
 
 
 @pytest.mark.parametrize("content", ["", "[]\n", "{}\n", '"text"\n', "not json\n"])

@@ -1,10 +1,12 @@
-"""Seed intervals against tables, SciPy and simulated coverage; sketch distances against exact distances."""
+"""Seed intervals and counts against tables, SciPy and simulated coverage; sketch distances against exact distances."""
 
 from __future__ import annotations
 
 import base64
 import math
+import statistics
 import struct
+import warnings
 
 import numpy as np
 import pytest
@@ -13,7 +15,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from accum_core.errors import SettingError
-from accum_core.statistics import decode_sketch, encode_sketch, seed_interval, sketch_distance
+from accum_core.statistics import (
+    decode_sketch,
+    deviation_behind,
+    encode_sketch,
+    seed_interval,
+    seeds_needed,
+    sketch_distance,
+)
 
 # Two-sided 95 % points of Student's t by degrees of freedom, as any printed table gives them.
 T_TABLE = {1: 12.706, 2: 4.303, 4: 2.776, 9: 2.262, 29: 2.045}
@@ -51,6 +60,71 @@ def test_interval_covers_the_mean_as_often_as_it_says():
     intervals = [seed_interval(row) for row in draws]
     covered = np.mean([interval.low <= 3.0 <= interval.high for interval in intervals])
     assert abs(covered - 0.95) < 5 * math.sqrt(0.95 * 0.05 / 4000)
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_a_bootstrap_of_few_seeds_covers_less_often_than_the_t_interval(seeds: int):
+    """The reason for Student's t: SciPy's BCa intervals of normal effects miss the mean by several standard errors."""
+    draws = np.random.default_rng(7).normal(0.0, 1.0, size=(1000, seeds))
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # three seeds have resamples that are all alike
+        found = stats.bootstrap((draws,), np.mean, axis=-1, n_resamples=300, rng=np.random.default_rng(8))
+    low, high = found.confidence_interval
+    standard_error = math.sqrt(0.95 * 0.05 / len(draws))
+    assert np.mean((low <= 0) & (high >= 0)) < 0.95 - 3 * standard_error
+
+
+# One-sample t tests, sample sizes as R's power calculations print them: standardised effect, two-sided level of the
+# test, power -> seeds. (0.2: table of the package pwr; 1 / 1.91: its one-sample call, which prints n = 30.75.) They
+# count an interval on the wrong side as found, at most 7e-5 here: the row (0.2, 0.1, 0.7), which that decides, is left
+# out.
+PUBLISHED = [
+    (0.2, 0.01, 0.7, 244), (0.2, 0.01, 0.8, 296), (0.2, 0.01, 0.9, 376), (0.2, 0.05, 0.7, 157), (0.2, 0.05, 0.8, 199),
+    (0.2, 0.05, 0.9, 265), (0.2, 0.1, 0.8, 156), (0.2, 0.1, 0.9, 216), (1 / 1.91, 0.05, 0.8, 31),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("effect", "significance", "power", "seeds"), PUBLISHED)
+def test_seeds_needed_are_those_of_published_tables(effect: float, significance: float, power: float, seeds: int):
+    assert seeds_needed(3 * effect, 3.0, power, level=1 - significance) == seeds
+
+
+@pytest.mark.parametrize("ratio", [1.0, 2.0, 5.0])
+def test_with_the_seeds_needed_a_verdict_comes_as_often_as_asked_and_with_one_fewer_it_does_not(ratio: float):
+    """Simulated: effects of mean 0 and deviation 1 against a threshold at -ratio; 5 standard errors."""
+    seeds = seeds_needed(ratio, 1.0, 0.8)
+    assert seeds is not None
+
+    def share(count: int) -> float:
+        draws = np.random.default_rng(count).normal(size=(2000, count))
+        return float(np.mean([seed_interval(row).low > -ratio for row in draws]))
+
+    error = math.sqrt(0.8 * 0.2 / 2000)
+    assert share(seeds) > 0.8 - 5 * error
+    assert share(seeds - 1) < 0.8 + 5 * error
+
+
+def test_seeds_needed_at_the_ends():
+    assert seeds_needed(0.1, 0.0) == 2  # equal effects have an interval of width zero
+    assert seeds_needed(1e9, 1.0) == 2
+    assert seeds_needed(0.0, 1.0) is None  # nothing decides an effect that lies on the threshold
+    assert seeds_needed(0.0, 0.0) is None
+    assert seeds_needed(0.05, 1.0) is None  # 2.8^2 / 0.05^2 = 3136 seeds, as normal quantiles estimate it
+
+
+@pytest.mark.parametrize("bad", [-0.1, math.nan, math.inf])
+def test_seeds_needed_refuses_what_is_no_distance(bad: float):
+    with pytest.raises(SettingError, match="margin = "):
+        seeds_needed(bad, 1.0)
+    with pytest.raises(SettingError, match="deviation = "):
+        seeds_needed(1.0, bad)
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=12), st.floats(0.5, 0.999))
+def test_the_deviation_is_found_again_from_its_interval(values: list[float], level: float):
+    interval = seed_interval(values, level)
+    found = deviation_behind(interval.high - interval.mean, len(values), level)
+    assert found == pytest.approx(statistics.stdev(values), rel=1e-9, abs=1e-9)
 
 
 def test_one_seed_has_no_interval():

@@ -8,11 +8,14 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from accum_core.errors import LabError
+from accum_core.batching import divisors
+from accum_core.errors import LabError, SettingError
 from accum_core.records import RunConfig
+from experiments.cli.disk import checkpoint_bytes, size
 
 if TYPE_CHECKING:
     from accum_core.engine import Training
@@ -32,11 +35,14 @@ class Estimate:
     Attributes:
         seconds: updates and validations; the instruments' measurements come on top.
         memory: bytes at the peak, of the device where it has a memory of its own, else of the process.
+        disk: bytes that the store grows by: records, and the weights that each run leaves, with the two more
+            checkpoints of one under way.
         device: where it was measured.
     """
 
     seconds: float
     memory: int
+    disk: int
     device: str
 
 
@@ -68,8 +74,8 @@ def sentence(found: Estimate) -> str:
         time_needed = f"{max(1, round(60 * hours))} min"
     return (
         f"Estimated from {TIMED} updates of each kind on {found.device}: {time_needed} for one run after another, "
-        f"{found.memory / 2**30:.1f} GiB at the peak of one. What is done is kept: stop it when you like, and the same "
-        "command goes on."
+        f"{size(found.memory)} at the peak of one, {size(found.disk)} on the disk. What is done is kept: stop it when "
+        "you like, and the same command goes on."
     )
 
 
@@ -87,46 +93,82 @@ def measured(configs: Sequence[RunConfig]) -> Estimate:
     Raises:
         EstimateError: naming what does not fit into the memory, and what does.
     """
-    from accum_core.engine import Training
-    from accum_core.engine.tolerant import is_out_of_memory
-
     kinds: dict[RunConfig, list[RunConfig]] = {}
     for config in sorted(configs, key=lambda config: config.micro_batch_size):
         kinds.setdefault(config.model_copy(update={"seed": 0}), []).append(config)
     validations: dict[tuple[str, str], float] = {}
-    seconds, memory, device, fits = 0.0, 0, "", 0
+    seconds, memory, disk, largest, device = 0.0, 0, 0, 0, ""
     for kind, alike in kinds.items():
-        training = Training(kind)
-        device = str(training.device)
-        try:
-            update = _seconds_an_update(training)
-            network = kind.workload, kind.model
-            if network not in validations:
-                started = time.perf_counter()
-                training.validate()
-                validations[network] = time.perf_counter() - started
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            raise EstimateError(_too_large(kind, device, fits)) from None
-        fits = kind.micro_batch_size
-        memory = max(memory, _peak(training))
+        network = kind.workload, kind.model
+        if (found := _measured(kind, validate=network not in validations)) is None:
+            raise EstimateError(_too_large(kind))
+        validations.setdefault(network, found.validation)
+        memory, device = max(memory, found.memory), found.device
         times = -(-kind.updates // kind.validate_every)
-        seconds += len(alike) * (kind.updates * update + times * validations[network])
-    return Estimate(seconds, memory, device)
+        seconds += len(alike) * (kind.updates * found.update + times * validations[network])
+        measurements = -(-kind.updates // kind.measure_every)
+        largest = max(largest, found.checkpoint)
+        disk += len(alike) * (found.checkpoint + kind.updates * found.record + measurements * found.measurement)
+    return Estimate(seconds, memory, disk + 2 * largest, device)
 
 
-def _seconds_an_update(training: Training) -> float:
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Seconds that an update and a validation take; bytes at the peak, of a checkpoint, of a record without what the
+    instruments add and of what they add."""
+
+    update: float
+    validation: float
+    memory: int
+    checkpoint: int
+    record: int
+    measurement: int
+    device: str
+
+
+def _measured(config: RunConfig, *, validate: bool) -> _Kind | None:
+    """What this kind of run takes; None if the memory is too small."""
+    from accum_core.engine import Training
+    from accum_core.engine.tolerant import is_out_of_memory
+
+    try:
+        training = Training(config)
+        update, records = _timed(training)
+        started = time.perf_counter()
+        if validate:
+            training.validate()
+        validation, memory = time.perf_counter() - started, _peak(training)
+        added = max(0, records[0] - records[-1])
+        checkpoint = checkpoint_bytes(training)
+        return _Kind(update, validation, memory, checkpoint, records[-1], added, str(training.device))
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+
+
+def _timed(training: Training) -> tuple[float, list[int]]:
+    """Seconds an update takes, and the bytes of the records that were made to find out; the first one is measured."""
     updates = training.run()
-    next(updates)
+    records = [next(updates)]
     started = time.perf_counter()
-    for _ in range(TIMED):
-        next(updates)
-    return (time.perf_counter() - started) / TIMED
+    records += [next(updates) for _ in range(TIMED)]
+    seconds = (time.perf_counter() - started) / TIMED
+    return seconds, [len(record.model_dump_json()) for record in records]
 
 
-def _too_large(config: RunConfig, device: str, fits: int) -> str:
-    remedy = f"micro-batch {fits} does, which takes N = {config.effective_batch_size // fits}" if fits else "none does"
+def _too_large(config: RunConfig) -> str:
+    """What does not fit, and the largest smaller micro-batch that does, which is tried out."""
+    import torch
+
+    remedy = "none does"
+    for micro in reversed(divisors(config.effective_batch_size)):
+        with suppress(SettingError):  # a norm that cannot work on so few samples
+            smaller = config.model_copy(update={"micro_batch_size": micro})
+            if micro < config.micro_batch_size and _measured(smaller, validate=False) is not None:
+                remedy = f"micro-batch {micro} does, which takes N = {smaller.accumulation_steps}"
+                break
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     return (
         f"{config.model} with norm {config.norm} at micro-batch {config.micro_batch_size} does not fit into the memory "
         f"of {device} ({remedy}): nothing was started."

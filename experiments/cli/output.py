@@ -23,7 +23,7 @@ def json_option(content: str) -> Callable[[Command], Command]:
         "json_path",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        callback=_writable,
+        callback=writable,
         help=f"Write {content} to FILE as JSON (null for a number that is not finite).",
     )
 
@@ -44,7 +44,12 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         raise LabError(f"--json = {str(path)!r}: could not be written ({error.strerror}); name another file.") from None
 
 
-def _writable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+def writable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Callback of an option that names a file to write.
+
+    Raises:
+        SettingError: before the command starts, for a file that cannot be written.
+    """
     if path is None or ranks.rank() != 0:
         return path
     existed = path.exists()
@@ -52,7 +57,7 @@ def _writable(context: click.Context, parameter: click.Parameter, path: Path | N
         path.open("ab").close()
     except OSError as error:
         raise SettingError(
-            "--json", str(path), f"cannot be written ({error.strerror}); name a file in a folder that exists"
+            parameter.opts[0], str(path), f"cannot be written ({error.strerror}); name a file in a folder that exists"
         ) from None
     if not existed:
         path.unlink()

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
-from tqdm import tqdm
 
-from accum_core.claims import Claim, Verdict
 from accum_core.errors import LabError, SettingError
 from accum_core.experiment import Experiment
 from accum_core.provenance import code_version
 from accum_core.result_file import ResultFile, StoredRun
 from accum_core.runs.store import Store
-from accum_core.runs.sweep import Progress, run_experiment
-from experiments import find, result_path
-from experiments.cli import estimate
+from accum_core.runs.sweep import run_experiment
+from experiments import discover, find, result_path
+from experiments.cli import disk, estimate, table
 from experiments.cli.output import json_option, write_json
+from experiments.cli.progress import Bar
 
 COMMITTED = "bench"
 """The preset whose results may be committed: what the pages show has to decide something."""
+ALL = "all"
 
 
 @click.command("run")
@@ -36,28 +36,59 @@ COMMITTED = "bench"
 )
 @json_option("verdicts, runs and environment")
 def run_command(
-    name: str, preset: str, seeds: str | None, fresh: bool, commit_results: bool, json_path: Path | None
+    name: str,
+    preset: str,
+    seeds: str | None,
+    fresh: bool,
+    commit_results: bool,
+    json_path: Path | None,
 ) -> None:
-    """Compute all runs of the experiment NAME and print a table of verdicts.
+    """Compute all runs of the experiment NAME and print a table of verdicts; NAME all stands for every experiment.
 
     Runs that the store already holds are not computed again, so an interrupted command goes on where it was. The
-    exit code is 0 whatever the verdicts are.
+    exit code is 0 whatever the verdicts are. Of all experiments one that fails is told, the others go on, and the exit
+    code is 1; FILE then holds each outcome under its experiment's name.
     """
-    experiment = find(name)
-    chosen = experiment.preset(preset).seeds if seeds is None else _parse(seeds)
+    chosen = None if seeds is None else _parse(seeds)
     if commit_results and preset != COMMITTED:
         raise SettingError("preset", preset, f"cannot be committed; use --preset {COMMITTED} with --commit-results")
-    outcome = _carry_out(experiment, preset, chosen, fresh)
-    click.echo(_table(outcome.claims, experiment.claims_of(preset)))
+    if name != ALL:
+        outcome = _one(find(name), preset, chosen, fresh, commit_results)
+        if json_path is not None:
+            write_json(json_path, _report(outcome))
+        return
+    having = [experiment for experiment in discover().values() if preset in experiment.presets]
+    if not having:
+        raise SettingError("preset", preset, "is a preset of no experiment; the command list tells which there are")
+    outcomes, failed = {}, []
+    for experiment in having:
+        click.echo(f"{experiment.name}: {experiment.title}")
+        try:
+            outcomes[experiment.name] = _one(experiment, preset, chosen, fresh, commit_results)
+        except LabError as error:
+            failed.append(experiment.name)
+            click.echo(str(error), err=True)
     if json_path is not None:
-        write_json(json_path, _report(outcome))
+        write_json(json_path, {name: _report(outcome) for name, outcome in outcomes.items()})
+    if failed:
+        click.echo(f"{len(failed)} of {len(having)} experiments failed: {', '.join(failed)}.", err=True)
+        click.get_current_context().exit(1)
+
+
+def _one(
+    experiment: Experiment, preset: str, seeds: tuple[int, ...] | None, fresh: bool, commit_results: bool
+) -> ResultFile:
+    """Carry out one experiment, print its verdicts, and write the result where it is asked for."""
+    outcome = _carry_out(experiment, preset, seeds or experiment.preset(preset).seeds, fresh)
+    click.echo(table.verdicts(outcome.claims, experiment.claims_of(preset)))
     if commit_results:
-        path = result_path(name)
+        path = result_path(experiment.name)
         try:
             outcome.write(path)
         except OSError as error:
             raise LabError(f"{path.name}: could not be written ({error.strerror}); the store keeps the runs.") from None
         click.echo(f"{path.relative_to(path.parent.parent)} written.")
+    return outcome
 
 
 def _parse(seeds: str) -> tuple[int, ...]:
@@ -68,7 +99,7 @@ def _parse(seeds: str) -> tuple[int, ...]:
 
 def _carry_out(experiment: Experiment, preset: str, seeds: tuple[int, ...], fresh: bool) -> ResultFile:
     """Run the experiment under a progress bar; Ctrl-C ends the command with a sentence."""
-    bar, store = _Bar(), Store()
+    bar, store = Bar(), Store()
     try:
         if experiment.preset(preset).long:
             _announce(experiment, preset, seeds, store, fresh)
@@ -94,49 +125,9 @@ def _announce(experiment: Experiment, preset: str, seeds: tuple[int, ...], store
         ]
     click.echo(estimate.work(configs), err=True)
     if configs:
-        click.echo(estimate.sentence(estimate.estimate(configs)), err=True)
-
-
-class _Bar:
-    """Progress over the updates of all runs, on standard error."""
-
-    def __init__(self) -> None:
-        self.done = "no run"
-        self._shown: Progress | None = None
-        self._bar: tqdm[NoReturn] | None = None
-
-    def show(self, progress: Progress) -> None:
-        """Draw where the sweep stands, if that has changed."""
-        if progress == self._shown:
-            return
-        self._shown = progress
-        self.done = f"{progress.runs_done} of {progress.runs} runs"
-        if self._bar is None:
-            click.echo(f"{self.done} are in the store already.", err=True)
-            start, total = progress.updates, progress.total_updates
-            self._bar = tqdm(initial=start, total=total, unit="update", smoothing=0, dynamic_ncols=True)
-        self._bar.set_description(self.done, refresh=False)
-        self._bar.set_postfix_str(f"paused: {', '.join(progress.paused)}" if progress.paused else "", refresh=False)
-        self._bar.n = progress.updates
-        self._bar.refresh()
-
-    def close(self) -> None:
-        """Leave the bar as it stands."""
-        if self._bar is not None:
-            self._bar.close()
-
-
-def _table(claims: tuple[Verdict, ...], stated: tuple[Claim, ...]) -> str:
-    """The verdicts, one claim a line, with its statement below it."""
-    units = {claim.id: claim.unit for claim in stated}
-    rows = [("claim", "verdict", "effect", "95 % interval", "seeds")]
-    for claim in claims:
-        effect = f"{claim.effect:.3g} {units[claim.id]}".rstrip()
-        rows.append((claim.id, claim.verdict, effect, f"{claim.low:.3g} to {claim.high:.3g}", str(claim.num_seeds)))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    below = [f"  {claim.statement}" for claim in claims]
-    return "\n".join([lines[0], *(text for pair in zip(lines[1:], below, strict=True) for text in pair)])
+        needed = estimate.estimate(configs)
+        click.echo(estimate.sentence(needed), err=True)
+        disk.check_room(needed.disk, store.path)
 
 
 def _report(outcome: ResultFile) -> dict[str, Any]:
