@@ -12,7 +12,7 @@
 10. ``loss_scaling`` with ``scaling_controls``, ``scaling_window``, ``scaling_address``, ``scaling_figures``,
     ``scaling_words``, ``scaling_numbers`` and ``frameworks``   the page that divides a window in every way
 11. ``pitfalls``, ``pitfalls_state``   the page of loops that go wrong; ``history``   Back and Forward on both
-12. ``palette``    every colour, for light and for dark
+12. ``normalisation``, ``reproduce``   the pages on normalising layers and on papers, each with its own reading order
 13. ``navigation``, ``main``, ``resources``   the frame of every page and what the pages share
 
 ``run_view``, ``words``, ``panels``, ``recipe``, ``results`` and ``figures`` know nothing of Streamlit; nothing here

@@ -13,18 +13,17 @@ from typing import Final
 
 import plotly.graph_objects as go
 
+from accum_core import palette
 from accum_core.experiment import Published
+from accum_core.quantities import POINT, number
 from accum_core.statistics import seed_interval
-from accum_ui import palette
 from accum_ui.results import Row, Split, by_norm
-from accum_ui.words import POINT, SAME, norm_title, number, percent
+from accum_ui.words import SAME, norm_title, percent
+from experiments.report.axes import HEIGHT, SYMBOLS, blank_figure
 
-HEIGHT: Final = 380
 PLOT: Final = HEIGHT - 76  # pixels that the vertical axis spans, without the margins
 LABEL: Final = 22  # pixels from a line to the middle of its name
 LABEL_ROOM: Final = 19  # pixels from one name to the next
-FONT: Final = '"Source Sans", "Source Sans Pro", sans-serif'
-SYMBOLS: Final = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,25 +195,6 @@ def published_panel(published: Published, *, dark: bool) -> Panel:
 
 def _color(name: str) -> palette.Shade:
     return palette.NORM_COLORS.get(name, palette.REFERENCE)
-
-
-def blank_figure(dark: bool) -> go.Figure:
-    """A figure of the house: transparent, without a legend, axes that do not zoom."""
-    text, grid = palette.TEXT.on(dark), palette.GRID.on(dark)
-    figure = go.Figure()
-    axis = {"gridcolor": grid, "zeroline": False, "linecolor": grid, "title": {"standoff": 8}, "fixedrange": True}
-    figure.update_layout(
-        height=HEIGHT,
-        margin={"l": 56, "r": 16, "t": 12, "b": 64},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": FONT, "size": 14, "color": text},
-        showlegend=False,
-        hovermode="closest",
-        xaxis=axis,
-        yaxis=axis,
-    )
-    return figure
 
 
 def _log_axis(figure: go.Figure, values: Sequence[float], labels: Sequence[str], title: str) -> None:

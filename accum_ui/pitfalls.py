@@ -13,10 +13,10 @@ from typing import Final, Literal
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from accum_core import pitfalls
+from accum_core import palette, pitfalls
 from accum_core.errors import LabError
 from accum_core.pitfalls import Card, Cards, Outcome, Output
-from accum_ui import history, palette, pitfalls_state
+from accum_ui import history, pitfalls_state
 from accum_ui.pitfalls_state import ALL, GROUP, OPEN, RAN, SEARCH, matching
 
 Side = Literal["wrong", "right"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accum_ui.words import RECENT, Numbers, number
+from accum_core.quantities import number
+from accum_ui.words import RECENT, Numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import streamlit as st
 
-from accum_core import landcover
+from accum_core import landcover, palette
 from accum_core.errors import SettingError
 from accum_core.label_sources import MOST_SAMPLES, MOST_SENTENCES, STRIP, TOPICS
 from accum_core.reduction import TAIL_RULES
-from accum_ui import history, palette
+from accum_ui import history
 from accum_ui import scaling_address as address
 from accum_ui import scaling_window as window
 from accum_ui.lab import literal

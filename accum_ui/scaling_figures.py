@@ -11,13 +11,14 @@ from typing import Final
 import numpy as np
 import plotly.graph_objects as go
 
+from accum_core import palette
 from accum_core.loss_scaling import MicroBatch
+from accum_core.quantities import SUPERSCRIPT, number
 from accum_core.reduction import ReductionKind
-from accum_ui import palette
-from accum_ui.figures import SYMBOLS, Panel, blank_figure
+from accum_ui.figures import Panel
 from accum_ui.scaling_numbers import EQUAL, percent, span, weights
 from accum_ui.scaling_words import Outcomes, errors_title, shares_title, title
-from accum_ui.words import SUPERSCRIPT, number
+from experiments.report.axes import SYMBOLS, blank_figure
 
 FLOOR: Final = 1e-17  # where the axis of errors begins; what is smaller, or 0, is drawn as no bar
 APART: Final = 0.075  # of the axis, between two names beside it

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Final
 
-from accum_ui.words import number
+from accum_core.quantities import number
 from accum_ui.words import percent as breakable_percent
 
 EQUAL: Final = 1e-9  # label weights and errors up to here are equal but for rounding

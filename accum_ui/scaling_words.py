@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from accum_core.loss_scaling import MicroBatch, Outcome
+from accum_core.quantities import number
 from accum_core.reduction import LossReduction, ReductionKind
 from accum_ui.scaling_numbers import EQUAL, counted, listed, percent, times, weights
-from accum_ui.words import number
 
 PARALLEL: Final = 0.995  # cosines from here on are 1.00 for a sentence
 FACTOR: Final = 1e-12  # a cosine that is 1 up to here belongs to a multiple of the reference

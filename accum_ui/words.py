@@ -11,13 +11,14 @@ from typing import Final
 
 from accum_core import catalogue
 from accum_core.measures import Measure, measure_of
+from accum_core.quantities import POINT, number
 from accum_core.records import RunConfig
 
 SAME: Final = 1e-3  # a gradient error up to here is the order in which floats were added
 PARTED: Final = 0.05  # losses have parted when they stay this share of the reference's loss apart
-POINT: Final = 0.01  # one point of mIoU or of an error
 RECENT: Final = 20  # updates that a speed is the median of, under the present norm and N
 AGREES: Final = 2  # points of mIoU or of an error; runs whose mathematics is equal differ by less
+NATS_AGREE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +96,6 @@ def layer_title(layer: str) -> str:
     return layer.replace("_", " ")
 
 
-def number(value: float, digits: int = 2) -> str:
-    """A number for a sentence: plain where that reads well, with a power of ten where it is tiny or huge."""
-    if value == 0:
-        return "0"
-    if not 1e-3 <= abs(value) < 1e5:
-        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-        return f"{float(mantissa):g} × 10{str(int(exponent)).translate(SUPERSCRIPT)}"
-    if abs(value) < 1:
-        return f"{value:.{digits}g}"
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
 def _rounded_up(value: float) -> float:
     """The next number of one digit that is not below the value: what "no more than" may name."""
     return float(Context(prec=1, rounding=ROUND_CEILING).create_decimal(repr(value)))
@@ -115,9 +104,6 @@ def _rounded_up(value: float) -> float:
 def percent(share: float) -> str:
     """A share as a whole percentage, or with digits where it is below one percent."""
     return f"{100 * share:.0f} %" if 0.01 <= share < 100 else f"{number(100 * share, 1)} %"
-
-
-SUPERSCRIPT: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def answer(numbers: Numbers) -> str:
@@ -211,8 +197,13 @@ def _quality_title(numbers: Numbers) -> str:
     measure = numbers.measure
     if reference is None:
         return f"Validation {measure.title} stands at {measure.shown(run)}"
-    points = (run - reference) / POINT
+    gap = run - reference
+    points = gap / POINT
     name = measure.title if measure.higher_is_better else f"The {measure.title}"
+    if measure.unit == "nats":
+        if abs(gap) < NATS_AGREE:
+            return f"{name} agrees within {NATS_AGREE} nats"
+        return f"{name} stands {number(abs(gap))} nats {'higher' if gap > 0 else 'lower'}"
     if abs(points) < AGREES:
         return f"{name} agrees within {AGREES} points"
     if measure.higher_is_better and points < 0:

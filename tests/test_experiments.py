@@ -10,19 +10,20 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from scipy import stats
 
 import experiments
-from accum_core.claims import Verdict
+from accum_core.claims import Verdict, VerdictWord
 from accum_core.errors import LabError, SettingError
 from accum_core.experiment import Experiment
 from accum_core.records import RunResult
 from accum_core.result_file import ResultFile, StoredRun
 from accum_core.runs.store import Store
 from accum_core.runs.sweep import run_experiment
+from experiments.report import drawing, findings
 
 EXPERIMENTS = [pytest.param(experiment, id=name) for name, experiment in experiments.discover().items()]
 COMMITTED = [pytest.param(path, id=path.stem) for path in sorted(experiments.RESULTS.glob("*.jsonl"))]
@@ -36,6 +37,7 @@ def by_seed(runs: tuple[StoredRun, ...]) -> dict[int, dict[str, RunResult]]:
         last = [record.validation for record in records if record.validation is not None][-1]
         measured = [r.instruments["gradient_error"] for r in records if "gradient_error" in r.instruments]
         counted = {"miou": last.miou, "pixel_accuracy": last.pixel_accuracy, "error": last.error}
+        counted["token_loss"] = last.token_loss
         assert run.result.metrics == {
             **{name: value for name, value in counted.items() if value is not None},
             "loss": last.loss,
@@ -58,7 +60,9 @@ def check_verdicts(experiment: Experiment, runs: tuple[StoredRun, ...], verdicts
     assert [verdict.id for verdict in verdicts] == [claim.id for claim in experiment.claims]
     for claim, verdict in zip(experiment.claims, verdicts, strict=True):
         values = [effect[claim.effect] for effect in effects if claim.effect in effect]
-        low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+        low = high = values[0]  # without spread the interval has no width; SciPy warns of it
+        if len(set(values)) > 1:
+            low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
         assert (verdict.effect, verdict.low, verdict.high) == pytest.approx((statistics.fmean(values), low, high))
         assert verdict.num_seeds == len(values)
         assert verdict.statement == claim.statement
@@ -81,6 +85,16 @@ def test_an_experiment_says_what_it_asks_and_claims(experiment: Experiment) -> N
     for preset in experiment.presets:
         ids = [claim.id for claim in experiment.claims_of(preset)]
         assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_an_experiment_tells_its_protocol_and_how_it_was_chosen(experiment: Experiment) -> None:
+    assert experiment.papers and experiment.protocol and experiment.chosen and experiment.figures
+    keys = [figure.key for figure in experiment.figures] + [paper.key for paper in experiment.published]
+    assert len(set(keys)) == len(keys)
+    claims = {claim.id for preset in experiment.presets for claim in experiment.claims_of(preset)}
+    assert set(experiment.remarks) <= claims
+    assert {word for remarks in experiment.remarks.values() for word in remarks} <= set(get_args(VerdictWord))
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -114,6 +128,11 @@ def test_the_smoke_preset_runs_to_verdicts(experiment: Experiment, tmp_path: Pat
     assert [(run.seed, run.label) for run in outcome.runs] == labels
     assert outcome.seeds == seeds
     check_verdicts(experiment, outcome.runs, outcome.claims)
+    found = findings.find(experiment, outcome)
+    assert [judged.verdict for judged in found.judged] == list(outcome.claims)
+    for figure in experiment.figures:
+        chart = drawing.ours(figure, found.drawn[figure.key], dark=False)
+        assert chart is not None and len(chart.title) > 10, figure.key
 
 
 @pytest.mark.parametrize("path", COMMITTED)
@@ -127,7 +146,7 @@ def test_the_committed_verdicts_follow_from_their_records(path: Path) -> None:
         for label, config in experiment.preset("bench").configs(seed).items()
     }
     assert {(run.seed, run.label): run.result.config for run in result.runs} == expected
-    assert all(len(run.result.records) == run.result.config.updates for run in result.runs)
+    assert all(run.result.records[-1].update == run.result.config.updates for run in result.runs)
     check_verdicts(experiment, result.runs, result.claims)
 
 

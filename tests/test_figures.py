@@ -8,11 +8,12 @@ import made_results
 import numpy as np
 import pytest
 
+from accum_core import palette
 from accum_core.claims import Claim
 from accum_core.experiment import Published
 from accum_core.measures import MEASURES
 from accum_core.statistics import Interval
-from accum_ui import figures, palette, results
+from accum_ui import figures, results
 from accum_ui.results import Split
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accum_core import palette
 from accum_core.errors import DataError
 from accum_core.reduction import REDUCTION_KINDS
-from accum_ui import frameworks, loss_scaling, palette, scaling_figures, scaling_numbers, scaling_words
+from accum_ui import frameworks, loss_scaling, scaling_figures, scaling_numbers, scaling_words
 from accum_ui import scaling_window as window
 from accum_ui.scaling_window import PRESETS, Choice
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from made_norm_runs import add, add_race
 from small_runs import ENVIRONMENT
 
-from accum_core import catalogue
+from accum_core import catalogue, palette
 from accum_core.errors import DataError, SettingError
 from accum_core.noise_scale import NoiseScale, Steps
 from accum_core.runs.store import Store
-from accum_ui import palette
 from accum_ui.normalisation import choice, costs, figures, lines, notes, opened, race, tables
 from accum_ui.normalisation.choice import Choice
 from accum_ui.normalisation.costs import CostRow, Costs
+from experiments.report import axes
 
 NORMS = tuple(catalogue.entries("norms"))
 
@@ -63,22 +63,22 @@ def test_up_to_six_layers_have_a_colour_each_and_the_rest_is_grey() -> None:
 def test_names_stand_as_near_to_their_lines_as_they_can(
     wanted: list[float], sizes: list[float], middles: list[float]
 ) -> None:
-    assert lines.spread(wanted, sizes, 100) == middles
+    assert axes.spread(wanted, sizes, 100) == middles
 
 
 @given(st.lists(st.tuples(st.floats(-50, 400), st.floats(5, 40)), min_size=1, max_size=8))
 def test_names_never_overlap(labels: list[tuple[float, float]]) -> None:
     labels = sorted(labels)
     sizes = [size for _, size in labels]
-    middles = lines.spread([middle for middle, _ in labels], sizes, 400)
+    middles = axes.spread([middle for middle, _ in labels], sizes, 400)
     for (low, size), (high, other) in pairwise(zip(middles, sizes, strict=True)):
         assert high - low >= (size + other) / 2 - 1e-9
     assert middles[0] >= sizes[0] / 2 - 1e-9 and middles[-1] + sizes[-1] / 2 <= 400 + 1e-9
 
 
 def test_log_axes_have_powers_or_ones_twos_and_fives() -> None:
-    assert lines.log_ticks(-6.5, 0.3) == {1e-6: "10⁻⁶", 1e-4: "10⁻⁴", 1e-2: "10⁻²", 1.0: "1"}
-    assert list(lines.log_ticks(0.2, 1.3).values()) == ["2", "5", "10"]  # 1.58 to 20
+    assert axes.log_ticks(-6.5, 0.3) == {1e-6: "10⁻⁶", 1e-4: "10⁻⁴", 1e-2: "10⁻²", 1.0: "1"}
+    assert list(axes.log_ticks(0.2, 1.3).values()) == ["2", "5", "10"]  # 1.58 to 20
 
 
 @pytest.fixture

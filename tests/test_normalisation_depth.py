@@ -8,8 +8,8 @@ import pytest
 from made_norm_runs import ON, add
 from test_normalisation_page import charts, page, store, text
 
+from accum_core import palette
 from accum_core.runs.store import Store
-from accum_ui import palette
 from accum_ui.normalisation import depth, opened, tables
 from accum_ui.normalisation.depth import Depth
 

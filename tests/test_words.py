@@ -16,6 +16,7 @@ from accum_ui.words import Numbers
 BATCH = RunConfig.of()
 GROUP = RunConfig.of(norm="group")
 DIGITS = RunConfig.of(workload="digits", model="mlp")
+TEXT = RunConfig.of(workload="pydoc_blocks", model="gpt", norm="layer")
 
 
 def numbers(config: RunConfig = BATCH, **fields: Any) -> Numbers:
@@ -118,6 +119,21 @@ def test_an_error_is_worse_where_it_is_higher(run: float, reference: float | Non
     tile = readings.tiles(found)[0]
     assert (tile.label, tile.value) == ("validation error", f"{100 * run:.1f} %")
     assert tile.note == ("reference –" if reference is None else f"reference {100 * reference:.1f} %")
+
+
+@pytest.mark.parametrize(
+    ("run", "reference", "title"),
+    [
+        (1.80, None, "Validation loss per token stands at 1.800 nats"),
+        (1.80, 1.795, "The loss per token agrees within 0.01 nats"),
+        (1.80, 1.96, "The loss per token stands 0.16 nats lower"),
+        (3.96, 1.80, "The loss per token stands 2.16 nats higher"),
+    ],
+)
+def test_a_loss_is_told_in_nats(run: float, reference: float | None, title: str) -> None:
+    found = numbers(TEXT, update=100, gradient_error=1e-7, cosine=1.0, quality=(run, reference, 100))
+    assert words.titles(found)["quality"] == title
+    assert f"stands at {run:.3f} nats loss per token after 100 updates" in words.answer(found)
 
 
 def test_titles_say_what_the_charts_show() -> None:

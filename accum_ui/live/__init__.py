@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import streamlit as st
 
+from accum_core import palette
 from accum_core.errors import DataError
 from accum_core.runs.store import Run
-from accum_ui import palette
 from accum_ui.api import PLOTLY_ADDRESS
 from accum_ui.maps import maps
 from accum_ui.panels import panels

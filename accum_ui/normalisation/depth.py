@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
+from accum_core import palette
 from accum_core.norm_statistics import growth
-from accum_ui import palette
-from accum_ui.figures import Panel, blank_figure
-from accum_ui.normalisation.lines import log_ticks
-from accum_ui.words import SAME, number, percent
+from accum_core.quantities import number
+from accum_ui.figures import Panel
+from accum_ui.words import SAME, percent
+from experiments.report.axes import blank_figure, log_ticks
 
 HEIGHT: Final = 440
 MARGINS: Final = {"l": 60, "r": 16, "t": 12, "b": 92}

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from accum_core import catalogue
+from accum_core import catalogue, palette
 from accum_core.experiment import Published
 from accum_core.measures import measure_of
-from accum_ui import palette
-from accum_ui.figures import Panel, blank_figure, published_panel
+from accum_ui.figures import Panel, published_panel
 from accum_ui.normalisation import notes, words
 from accum_ui.normalisation.choice import micros, subjects
 from accum_ui.normalisation.costs import HOWS, CostRow, Costs
@@ -17,6 +16,7 @@ from accum_ui.normalisation.lines import Axis, Line, drawn, shades, symbols
 from accum_ui.normalisation.opened import Cut
 from accum_ui.normalisation.race import Race
 from accum_ui.words import norm_title
+from experiments.report.axes import blank_figure
 
 X_TITLE: Final = "micro-batch size (samples)"
 MEBIBYTE: Final = 2**20

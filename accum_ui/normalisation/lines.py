@@ -5,21 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from textwrap import wrap
-from typing import Final
 
 import plotly.graph_objects as go
 
-from accum_core import catalogue
-from accum_ui import palette
-from accum_ui.figures import HEIGHT, SYMBOLS, blank_figure
-from accum_ui.palette import Shade
-from accum_ui.words import SUPERSCRIPT
-
-MARGINS: Final = {"l": 60, "r": 116, "t": 12, "b": 56}
-NAME: Final = 15  # letters on one line of a name
-TYPE: Final = 13  # pixels of a name's letters
-LINE_HEIGHT: Final = 17  # pixels of a line of a name
+from accum_core import catalogue, palette
+from accum_core.palette import Shade
+from experiments.report.axes import HEIGHT, MARGINS, SYMBOLS, blank_figure, log_ticks, name_ends, room
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +73,7 @@ def drawn(
         sizes: that the horizontal axis spans, whatever the lines have.
         dark: whether the chart stands on a dark surface.
     """
-    names = [wrap(line.name, NAME) for line in lines]
-    room = LINE_HEIGHT * sum(map(len, names)) + 4 * len(names)
-    height = max(height, room + MARGINS["t"] + MARGINS["b"])
+    height = max(height, room([line.name for line in lines]) + MARGINS["t"] + MARGINS["b"])
     figure = blank_figure(dark)
     figure.update_layout(height=height, margin=MARGINS if len(lines) > 1 else MARGINS | {"r": 16})
     for line in lines:
@@ -96,16 +85,20 @@ def drawn(
     if axis.log:
         ticks = log_ticks(low, high)
         figure.update_yaxes(tickvals=list(ticks), ticktext=list(ticks.values()))
-    ends = [math.log10(max(sizes)), math.log10(min(sizes))]
-    space = 0.06 * (ends[0] - ends[1])
+    left, right = math.log10(max(sizes)), math.log10(min(sizes))
+    space = 0.06 * (left - right)
     figure.update_xaxes(
         type="log",
-        range=[ends[0] + space, ends[1] - space],
+        range=[left + space, right - space],
         tickvals=list(sizes),
         ticktext=[f"{size:g}" for size in sizes],
         title_text=x_title,
     )
-    _name(figure, lines, names, (low, high), axis, dark, height - MARGINS["t"] - MARGINS["b"])
+    plot = height - MARGINS["t"] - MARGINS["b"]
+    if len(lines) > 1:
+        last = [line.values[min(line.values)] for line in lines]
+        ends = [((math.log10(value) if axis.log else value) - low) / (high - low) * plot for value in last]
+        name_ends(figure, [line.name for line in lines], ends, [line.shade.on(dark) for line in lines], plot)
     return figure
 
 
@@ -148,73 +141,3 @@ def _span(lines: Sequence[Line], axis: Axis) -> tuple[float, float]:
     low, high = 0.0 if axis.from_zero else min(values), max(values)
     space = 0.08 * (high - low or abs(high) or 1.0)
     return (0.0 if axis.from_zero else low - space), high + space
-
-
-def log_ticks(low: float, high: float) -> dict[float, str]:
-    """Values on a log axis between two powers of ten, with their texts: 1, 2, 5, 10, ... or powers alone."""
-    powers = range(math.floor(low), math.ceil(high) + 1)
-    if high - low < 2:
-        steps = (1, 2, 5) if high - low > 0.5 else (1, 1.5, 2, 3, 4, 5, 6, 8)
-        values = [step * 10.0**power for power in powers for step in steps]
-        return {value: f"{value:.3g}" for value in values if low <= math.log10(value) <= high}
-    every = math.ceil((high - low) / 6)
-    return {
-        10.0**power: f"10{str(power).translate(SUPERSCRIPT)}" if power else "1"
-        for power in powers
-        if power % every == 0 and low <= power <= high
-    }
-
-
-def _name(
-    figure: go.Figure,
-    lines: Sequence[Line],
-    names: Sequence[Sequence[str]],
-    span: tuple[float, float],
-    axis: Axis,
-    dark: bool,
-    plot: int,
-) -> None:
-    """Write each line's name in the right margin, as near to its end as the other names let it be."""
-    if len(lines) < 2:
-        return
-    low, high = span
-
-    def end(line: Line) -> float:
-        value = line.values[min(line.values)]
-        return ((math.log10(value) if axis.log else value) - low) / (high - low) * plot
-
-    order = sorted(range(len(lines)), key=lambda place: end(lines[place]))
-    sizes = [LINE_HEIGHT * len(names[place]) + 4.0 for place in order]
-    for place, middle in zip(order, spread([end(lines[place]) for place in order], sizes, plot), strict=True):
-        figure.add_annotation(
-            x=1,
-            y=middle / plot,
-            xref="paper",
-            yref="paper",
-            xanchor="left",
-            yanchor="middle",
-            xshift=6,
-            align="left",
-            text="<br>".join(f"<b>{part}</b>" for part in names[place]),
-            showarrow=False,
-            font={"color": lines[place].shade.on(dark), "size": TYPE},
-        )
-
-
-def spread(wanted: Sequence[float], sizes: Sequence[float], room: float) -> list[float]:
-    """Middles of labels as near to where they are wanted as they can stand without touching, within ``[0, room]``.
-
-    Args:
-        wanted: rising.
-        sizes: of the labels; together at most ``room``, or else the topmost stand out of it.
-    """
-    middles: list[float] = []
-    floor = 0.0
-    for middle, size in zip(wanted, sizes, strict=True):
-        middles.append(max(middle, floor + size / 2))
-        floor = middles[-1] + size / 2
-    ceiling = max(room, sum(sizes))
-    for place in reversed(range(len(middles))):
-        middles[place] = min(middles[place], ceiling - sizes[place] / 2)
-        ceiling = middles[place] - sizes[place] / 2
-    return middles

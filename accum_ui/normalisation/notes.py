@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from accum_core.noise_scale import NoiseScale, Steps
+from accum_core.quantities import number
 from accum_core.records import Environment
 from accum_ui.normalisation.costs import CostRow
 from accum_ui.normalisation.opened import Cut, RunLayers
 from accum_ui.normalisation.words import norm_constants
 from accum_ui.readings import mebibytes
-from accum_ui.words import number, percent
+from accum_ui.words import percent
 
 
 def cut_title(cut: Cut) -> str:

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from accum_core import catalogue
 from accum_core.measures import Measure, measure_of
+from accum_core.quantities import POINT, number
 from accum_core.records import RunConfig
 from accum_ui.normalisation.choice import subjects
 from accum_ui.normalisation.race import Estimate, Measured, Race
 from accum_ui.readings import duration
-from accum_ui.words import AGREES, POINT, SAME, model_title, norm_title, number, percent
+from accum_ui.words import AGREES, SAME, model_title, norm_title, percent
 
 QUESTION: Final = "Which normalisation makes N micro-batches the same as one batch?"
 
