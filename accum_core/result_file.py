@@ -3,7 +3,8 @@
 The first line holds the experiment's name, preset, seeds, verdicts, environment and ``sha256`` and is all that a card
 needs (``ResultHeader.read``); each further line is one run with the label that the experiment knows it by, its records
 as columns (``record_columns``) or, in files that were written before those, one after another. The hash covers
-everything but itself, so that an edited or truncated file is noticed instead of believed. Line ends do not count.
+everything but itself, so that an edited or truncated file is noticed instead of believed. Line ends do not count. A
+file is named after its experiment, so that one under another's name is noticed too.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final, Self
 
+from pydantic import model_validator
+
 from accum_core.claims import Verdict
 from accum_core.errors import DataError
 from accum_core.record_columns import pack, unpack
 from accum_core.records import Environment, Record, RunResult, UpdateRecord
 
-LONG: Final = 500
+LONG: Final = 1000
 KEPT: Final = 128
 
 
@@ -60,15 +63,22 @@ class ResultHeader(Record):
         """The file's first line, the whole file checked against its hash; no run is parsed, which takes longest.
 
         Raises:
-            DataError: for a file that is missing, is no result file, or was changed after it was written.
+            DataError: for a file that is missing, is no result file, was changed after it was written, or lies under
+                the name of another experiment.
         """
         header, body = _opened(path)
         try:
-            return cls._made(header, body)
+            made = cls._made(header, body)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             raise DataError(
                 f"{path.name}: was written by another version of this project; run its experiment again."
             ) from None
+        if made.experiment != path.stem:
+            raise DataError(
+                f"{path.name}: holds the result of {made.experiment}; restore the committed file, or run the "
+                f"experiment {path.stem} again."
+            )
+        return made
 
     @classmethod
     def _made(cls, header: dict[str, Any], body: bytes) -> Self:
@@ -79,6 +89,15 @@ class ResultFile(ResultHeader):
     """What a finished experiment leaves: what it found, and every run of every seed."""
 
     runs: tuple[StoredRun, ...]
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        """Every seed has runs, and every run was recorded: what the file's readers rely on."""
+        if not self.seeds or {run.seed for run in self.runs} != set(self.seeds):
+            raise ValueError("the runs are those of other seeds")
+        if not all(run.result.records for run in self.runs):
+            raise ValueError("a run has no record")
+        return self
 
     def write(self, path: Path) -> None:
         """Replace the file in one step; of a run's pictures and opened layers a few are kept (``_slim``)."""

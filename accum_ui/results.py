@@ -178,7 +178,7 @@ def splits(table: list[Row]) -> list[Split]:
     """The finest split of each norm that was run both whole and split, the greatest loss first.
 
     Raises:
-        SettingError: with fewer than two seeds.
+        SettingError: with fewer than two seeds that ran both.
     """
     found = []
     for norm, sizes in by_norm(table).items():
@@ -193,7 +193,11 @@ def splits(table: list[Row]) -> list[Split]:
                 micro_batch_size=finest,
                 accumulation_steps=next(iter(split.values())).accumulation_steps,
                 loss=seed_interval(
-                    [measure.worsening(sizes[whole][seed].quality, row.quality) for seed, row in split.items()]
+                    [
+                        measure.worsening(sizes[whole][seed].quality, row.quality)
+                        for seed, row in split.items()
+                        if seed in sizes[whole]
+                    ]
                 ),
                 gradient_error=median(row.gradient_error for row in split.values()),
                 cosine=median(row.cosine for row in split.values()),

@@ -247,7 +247,7 @@ REMARKS: Final[Mapping[str, Mapping[VerdictWord, str]]] = {
     },
     "lead_shrinks": dict.fromkeys(
         ("inconclusive", "refuted"),
-        "At this size AdamW gains as much from a small batch as SGD does, because 64 updates are too few for either. "
+        "At this size AdamW gains about as much from a small batch as SGD does: 64 updates are too few for either. "
         "The paper's large batches make thousands.",
     ),
 }

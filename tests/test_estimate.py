@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +17,11 @@ from accum_core.records import RunConfig
 from experiments import find
 from experiments.cli import disk, estimate, main
 from experiments.cli.disk import DiskError, checkpoint_bytes
+
+
+def killed(configs: object) -> None:
+    """Stands for ``attempt``, in the process of its own."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def digits(**settings: object) -> RunConfig:
@@ -74,6 +81,25 @@ def test_an_estimate_is_measured_on_this_machine() -> None:
     assert found.memory > 43_018 * 4  # the perceptron's weights alone
     text = estimate.sentence(found)
     assert f"on {found.device}" in text and "GiB at the peak" in text
+
+
+def test_a_process_that_the_system_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel does where the memory runs out; by a signal, so that nothing in the process can say why."""
+    monkeypatch.setattr(estimate, "attempt", killed)
+    with pytest.raises(estimate.EstimateError, match="ended from outside.* nothing was started"):
+        estimate.estimate([])
+
+
+def test_ctrl_c_before_anything_is_queued_promises_no_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(configs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("ACCUMULATION_LAB_STORE", str(tmp_path / "runs.sqlite"))
+    monkeypatch.setattr(estimate, "estimate", interrupted)
+    assert main(["run", "goyal_2017_linear_scaling", "--preset", "full"]) == 130
+    assert capsys.readouterr().err.endswith("Stopped with no run done; the same command starts anew.\n")
 
 
 def test_times_are_written_for_people() -> None:

@@ -77,6 +77,6 @@ def test_figures_draw_what_was_measured() -> None:
     (gaps,) = logged.values()
     assert [(update, pytest.approx(gap)) for update, gap in gaps[5]] == [(0, 0.1), (25, -0.2)]
     titles = [figure.finding(figure.lines({5: RUNS})) for figure in EXPERIMENT.figures]
-    assert titles[0] == "Where lengths spread by 68% of their mean, the gradient is off by 50%"
-    assert titles[1].endswith("is off by 50% at first and by 100% at the end")
-    assert "off by 0.15 nats per token in the mean" in titles[2]
+    assert titles[0] == "Where lengths spread by 68 % of their mean, the gradient is off by 50 %"
+    assert titles[1].endswith("is off by 50 % at first and by 100 % after 25 updates")
+    assert "off by 0.15 nats per token either way" in titles[2]

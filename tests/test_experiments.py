@@ -20,7 +20,7 @@ from accum_core.claims import Verdict, VerdictWord
 from accum_core.errors import LabError, SettingError
 from accum_core.experiment import Experiment
 from accum_core.records import RunResult
-from accum_core.result_file import ResultFile, StoredRun
+from accum_core.result_file import ResultFile, ResultHeader, StoredRun
 from accum_core.runs.store import Store
 from accum_core.runs.sweep import run_experiment
 from experiments.report import drawing, findings
@@ -148,6 +148,13 @@ def test_the_committed_verdicts_follow_from_their_records(path: Path) -> None:
     assert {(run.seed, run.label): run.result.config for run in result.runs} == expected
     assert all(run.result.records[-1].update == run.result.config.updates for run in result.runs)
     check_verdicts(experiment, result.runs, result.claims)
+
+
+@pytest.mark.parametrize("path", COMMITTED)
+def test_what_did_not_reproduce_has_a_word_on_it(path: Path) -> None:
+    experiment = experiments.find(path.stem)
+    for verdict in ResultHeader.read(path).claims:
+        assert verdict.verdict == "supported" or experiment.remarks[verdict.id][verdict.verdict], verdict.id
 
 
 def test_a_new_paper_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -109,6 +110,20 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     told = capsys.readouterr().err
     assert sentence in told and told.count("\n") == 1
     assert not (tmp_path / "r.html").exists()
+
+
+def test_no_half_report_stands_where_the_disk_is_full(
+    committed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def half(path: Path, text: str, **_: object) -> None:
+        path.write_bytes(text[:1000].encode())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    path = tmp_path / "r.html"
+    assert main(["report", made_findings.NAME, "--html", str(path)]) == 1
+    assert "could not be written (No space left on device)" in capsys.readouterr().err
+    assert not path.exists()
 
 
 def test_an_edited_result_makes_no_report(committed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

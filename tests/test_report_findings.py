@@ -41,6 +41,8 @@ def test_the_arithmetic_is_that_of_students_interval() -> None:
     )
     assert holds.deviation == pytest.approx(0.01)
     assert words.condition(holds.claim) == "between −2.0 points and 2.0 points"
+    small = holds.claim.model_copy(update={"at_least": None, "at_most": 0.0001})
+    assert words.condition(small) == "at most 0.01 points"
 
 
 def test_the_answer_counts_the_claims_and_names_those_that_do_not_hold() -> None:

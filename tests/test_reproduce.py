@@ -57,8 +57,11 @@ def test_the_address_gives_the_choice_back(wanted: Choice) -> None:
         ({"paper": "nothing"}, "paper = 'nothing': is no experiment; use one of "),
         ({"run": "batch_3"}, "run = 'batch_3': is no run of segmentation_batch_size; use one of batch_whole"),
         ({"norm": "bach"}, "norm = 'bach'"),
+        ({"paper": "marek_2025_small_batches", "norm": "group"}, "norm = 'group': has no effect on this network"),
         ({"n": "3"}, "n = 3: must divide 32: 1, 2, 4"),
         ({"n": "x"}, "n = 'x': must be a whole number"),
+        ({"n": "9" * 5000}, "must be a whole number from 0 to 2147483647"),
+        ({"seeds": "0" * 12 + "9" * 12}, "must be a whole number from 0 to 2147483647"),
         ({"seeds": "1,-2"}, "seeds = '-2': must be a whole number"),
         ({"seeds": ",".join(map(str, range(13)))}, "too many; give at most 12"),
     ],
@@ -197,7 +200,7 @@ def test_failed_runs_are_asked_for_again(store: Store) -> None:
     claimed(store).fail("There was no room.")
     (failed,) = plan.look(store, TINY).of("failed")
     assert failed.run is not None and failed.run.error == "There was no room."
-    assert words.run_button([failed], 4, None) == "Run the 1 missing runs"
+    assert words.run_button([failed], 4, None) == "Run the missing run"
 
 
 def test_a_card_says_claim_figure_verdict_and_origin() -> None:
@@ -206,6 +209,7 @@ def test_a_card_says_claim_figure_verdict_and_origin() -> None:
     for told in (
         experiment.claims[0].statement,
         "Theirs: mIoU (%), PASCAL VOC 2012 val",
+        "(Chen, Papandreou, Schroff and Adam)",  # not of the first paper, which is Wu and He's
         "2 supported",
         "2 inconclusive",
         "2 January 2026 · seeds 11 to 13 · code version 0123456789ab",

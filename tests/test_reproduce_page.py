@@ -13,7 +13,7 @@ from test_house import FRAME
 import experiments
 from accum_core.runs.store import Store
 from accum_ui import results
-from accum_ui.reproduce import plan, run
+from accum_ui.reproduce import plan, run, words
 
 NAME = made_findings.NAME
 OTHER = "wu_he_2018_group_norm"
@@ -127,8 +127,20 @@ def test_an_edited_result_is_told_and_the_rest_works(committed: Path, store: Sto
 
 def test_a_result_of_other_runs_is_told(committed: Path, store: Store) -> None:
     made = made_findings.committed()
-    made.model_copy(update={"runs": made.runs[:2]}).write(committed)
+    runs = tuple(run for run in made.runs if run.label != "group_whole")
+    made.model_copy(update={"runs": runs}).write(committed)
     assert "run it again" in page(paper=NAME).error[0].value
+
+
+def test_why_long_runs_of_the_present_code_are_missing_is_told(
+    committed: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bench's runs have fewer updates than a result file keeps all records of; a limit of 1 makes them long."""
+    assert words.CUT not in text(page(paper=NAME))
+    monkeypatch.setattr(run, "code_version", lambda: made_findings.committed().environment.code_version)
+    assert words.CUT not in text(page(paper=NAME))
+    monkeypatch.setattr(run, "LONG", 1)
+    assert words.CUT in text(page(paper=NAME))
 
 
 def test_run_queues_the_bench_and_shows_how_far_it_is(committed: Path, store: Store) -> None:
@@ -170,6 +182,14 @@ def test_settings_are_varied_and_stand_in_the_address(committed: Path, store: St
     checked(test.selectbox(key="reproduce_set_run").set_value("group_2").run())
     assert address(test) == {"paper": NAME, "run": "group_2", "seeds": "1,11"}
     assert page(**address(test)).multiselect(key="reproduce_set_seeds").value == [1, 11]
+
+
+def test_a_network_that_keeps_its_norm_offers_none(committed: Path, store: Store) -> None:
+    test = page(paper="marek_2025_small_batches", n="2")
+    assert {box.label for box in test.selectbox} == {"Run", "N"}
+    told = text(test)
+    assert "at 2 × " in told and ", beside the committed run" in told
+    assert "with BatchNorm" not in told
 
 
 def test_an_address_that_cannot_be_is_told_above_the_cards(committed: Path, store: Store) -> None:

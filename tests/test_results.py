@@ -56,8 +56,8 @@ def test_opened_layers_are_kept_of_the_first_and_the_last_record(tmp_path: Path)
     )
     run = made.runs[0]
     result = run.result.model_copy(update={"records": records})
-    path = tmp_path / "result.jsonl"
-    made.model_copy(update={"runs": (run.model_copy(update={"result": result}),)}).write(path)
+    path = tmp_path / f"{NAME}.jsonl"
+    made.model_copy(update={"seeds": (1,), "runs": (run.model_copy(update={"result": result}),)}).write(path)
     found = ResultFile.read(path).runs[0].result.records
     statistics = [record.instruments["norm_statistics"] for record in found]
     assert [entry["layers"][0]["opened"] is None for entry in statistics] == [False, True, True, False]
@@ -145,6 +145,28 @@ def test_result_of_another_version_is_told_from_a_damaged_one(committed: Path) -
         ResultFile.read(committed)
 
 
+@pytest.mark.parametrize("reader", [ResultFile, ResultHeader])
+def test_a_file_under_the_name_of_another_experiment_is_told(tmp_path: Path, reader: type[ResultHeader]) -> None:
+    made_results.usual().write(path := tmp_path / "wu_he_2018_group_norm.jsonl")
+    with pytest.raises(DataError, match=rf"^wu_he_2018_group_norm\.jsonl: holds the result of {NAME}; restore"):
+        reader.read(path)
+
+
+def test_a_file_whose_seeds_have_no_runs_is_no_result(committed: Path) -> None:
+    """Sealed all the same; those who read the runs of a seed rely on them."""
+    for seeds in ((), (1, 2, 3, 4), (1, 2)):
+        made_results.usual().model_copy(update={"seeds": seeds}).write(committed)
+        with pytest.raises(DataError, match="another version of this project"):
+            ResultFile.read(committed)
+
+
+def test_a_run_without_a_record_belongs_to_no_result() -> None:
+    content = made_results.usual().model_dump()
+    content["runs"][0]["result"]["records"] = ()
+    with pytest.raises(ValueError, match="a run has no record"):
+        ResultFile.model_validate(content)
+
+
 def test_no_result_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "RESULTS", tmp_path)
     assert results.read(NAME) is None
@@ -211,6 +233,13 @@ def test_each_network_is_a_part_and_a_worse_error_a_loss() -> None:
     assert rises.loss.mean == pytest.approx(0.5)  # 0.4, 0.5, 0.6
     assert stays.loss.mean == 0
     assert rises.measure.title == "error"
+
+
+def test_a_seed_that_ran_one_of_both_is_left_out_of_the_pairs() -> None:
+    """BatchNorm loses 0.2, 0.3 and 0.4: without the whole batch of seed 3 the mean is 0.25."""
+    table = [row for row in results.rows(made_results.usual()) if (row.label, row.seed) != ("batch_8", 3)]
+    (lost,) = [split for split in results.splits(table) if split.norm == "batch"]
+    assert lost.loss.mean == pytest.approx(0.25)
 
 
 def test_csv_of_another_measure_has_its_column() -> None:

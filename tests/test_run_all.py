@@ -79,6 +79,23 @@ def test_experiments_without_the_preset_are_left_out(carried_out: list[str], mon
     assert carried_out == [SECOND]
 
 
+@pytest.mark.parametrize(
+    ("seeds", "told"),
+    [
+        ("1", "--seeds = '1': a verdict needs at least 2 seeds"),
+        ("1,01", "--seeds = '1,01': names a seed twice"),
+        ("1,99999999999", "seed = 99999999999: "),
+        ("1," + "9" * 5000, "--seeds = "),
+    ],
+)
+def test_seeds_that_no_experiment_takes_are_refused_once(
+    carried_out: list[str], capsys: pytest.CaptureFixture[str], seeds: str, told: str
+) -> None:
+    assert main(["run", "all", "--seeds", seeds]) == 2
+    assert capsys.readouterr().err.startswith(told)
+    assert carried_out == []
+
+
 def test_a_preset_of_no_experiment_is_refused(carried_out: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "all", "--preset", "huge"]) == 2
     assert capsys.readouterr().err.startswith("--preset = 'huge': is a preset of no experiment")

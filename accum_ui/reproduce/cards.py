@@ -13,6 +13,7 @@ from accum_core.claims import Verdict
 from accum_core.errors import LabError
 from accum_core.experiment import Experiment
 from accum_core.result_file import ResultHeader
+from accum_ui.lab import literal
 from accum_ui.reproduce import reading, words
 from accum_ui.reproduce.choice import Choice, address
 from experiments import discover
@@ -38,7 +39,7 @@ def _card(experiment: Experiment, dark: bool) -> None:
         problem = str(error)
     st.html(card(experiment, result, dark=dark))
     if problem:
-        st.error(problem, icon=":material/error:")
+        st.error(literal(problem), icon=":material/error:")
     st.button(
         "Open" if result is not None else "Open and run it",
         icon=":material/arrow_forward:",

@@ -14,6 +14,7 @@ from accum_core import catalogue
 from accum_core.batching import divisors
 from accum_core.errors import SettingError
 from accum_core.experiment import Experiment
+from accum_core.measures import measure_of
 from accum_core.records import RunConfig
 from experiments import discover
 
@@ -55,9 +56,11 @@ def read(address: Mapping[str, str]) -> Choice:
     labels = runs_of(experiment)
     if run and run not in labels:
         raise SettingError("run", run, f"is no run of {paper}; use one of {', '.join(labels)}")
+    base = base_of(experiment, Choice(run=run))
     if norm:
         catalogue.check("norms", "norm", norm)
-    base = base_of(experiment, Choice(run=run))
+        if not takes_norm(base):
+            raise SettingError("norm", norm, "has no effect on this network, which keeps its LayerNorm; leave it out")
     steps = _whole("n", address.get("n", "0"))
     if steps and steps not in steps_of(base):
         raise SettingError(
@@ -108,7 +111,13 @@ def steps_of(config: RunConfig) -> list[int]:
     return divisors(config.effective_batch_size)
 
 
+def takes_norm(config: RunConfig) -> bool:
+    """Whether its network's layers are those that the norm names; the language models keep their LayerNorm."""
+    return measure_of(config.workload).field != "token_loss"
+
+
 def _whole(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text[:11]) <= MOST_SEED):
+    digits = text.lstrip("0") if text.isascii() and text.isdigit() else "-"
+    if digits == "-" or len(digits) > len(str(MOST_SEED)) or int(digits or 0) > MOST_SEED:
         raise SettingError(name, text, f"must be a whole number from 0 to {MOST_SEED}")
-    return int(text)
+    return int(digits or 0)

@@ -38,7 +38,7 @@ def show(experiment: Experiment, choice: Choice, *, dark: bool) -> None:
         st.caption(f"{literal(experiment.title)}. {literal(provenance(found.result))}")
     st.caption(f"After {literal('; '.join(paper.citation for paper in experiment.papers))}.")
     if problem:
-        st.error(problem, icon=":material/error:")
+        st.error(literal(problem), icon=":material/error:")
     elif found is None:
         st.info(f"There is no committed result yet: `{words.command(experiment)}` computes one, or the button below.")
     with st.container(horizontal=True, key="reproduce_actions", vertical_alignment="center"):

@@ -9,6 +9,8 @@ import streamlit as st
 
 from accum_core.errors import LabError
 from accum_core.experiment import Experiment
+from accum_core.provenance import code_version
+from accum_core.result_file import LONG
 from accum_core.runs.store import Store
 from accum_ui import resources
 from accum_ui.lab import literal
@@ -29,14 +31,14 @@ def show(experiment: Experiment, found: Findings | None, *, dark: bool) -> None:
     """The button, or the progress, or what came of it."""
     st.header("Run it on this machine", anchor=False)
     if problem := st.session_state.pop(PROBLEM, None):
-        st.error(problem, icon=":material/error:")
+        st.error(literal(problem), icon=":material/error:")
     try:
         store = resources.store()
         plan = _look(str(store.path), experiment.name)
         with st.container(border=True, key="reproduce_run"):
-            _state(store, experiment, plan, plans.pace(found), dark)
+            _state(store, experiment, plan, found, dark)
     except LabError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(literal(str(error)), icon=":material/error:")
 
 
 @st.cache_resource(ttl=SECONDS / 2, max_entries=50, show_spinner=False)
@@ -45,8 +47,8 @@ def _look(path: str, name: str) -> Plan:
     return plans.look(Store(Path(path)), find(name))
 
 
-def _state(store: Store, experiment: Experiment, plan: Plan, known: Pace, dark: bool) -> None:
-    missing = plan.of("missing", "failed")
+def _state(store: Store, experiment: Experiment, plan: Plan, found: Findings | None, dark: bool) -> None:
+    missing, known = plan.of("missing", "failed"), plans.pace(found)
     if plan.live:
         _progress(store, experiment, known, len(plan.of("done")))
         st.button("Stop them", icon=":material/stop:", on_click=_stop, args=(store, plan.live), key="reproduce_stop")
@@ -61,6 +63,9 @@ def _state(store: Store, experiment: Experiment, plan: Plan, known: Pace, dark: 
             key="reproduce_submit",
         )
         st.caption(words.estimate_line(missing, seconds))
+        present = found is not None and found.result.environment.code_version == code_version()
+        if present and any(item.config.updates > LONG for item in missing):
+            st.caption(words.CUT)
     else:
         _done(store, experiment, plan, known, dark)
     _refused(plan.of("failed"))
@@ -101,7 +106,7 @@ def _progress(store: Store, experiment: Experiment, known: Pace, done: int) -> N
     try:
         plan = _look(str(store.path), experiment.name)
     except LabError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(literal(str(error)), icon=":material/error:")
         return
     if not plan.live:
         st.rerun(scope="app")

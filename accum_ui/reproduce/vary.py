@@ -17,7 +17,7 @@ from accum_ui.lab import literal
 from accum_ui.navigation import PAGES
 from accum_ui.reproduce import varied, words
 from accum_ui.reproduce.cards import go_to
-from accum_ui.reproduce.choice import Choice, base_of, label_of, runs_of, steps_of
+from accum_ui.reproduce.choice import Choice, base_of, label_of, runs_of, steps_of, takes_norm
 from accum_ui.reproduce.varied import Varied
 from accum_ui.words import norm_title
 from experiments.report.findings import Findings
@@ -34,7 +34,7 @@ def show(experiment: Experiment, choice: Choice, found: Findings | None, *, dark
     st.markdown("Change one run of the experiment and compare. **A varied run no longer tests the claim.**")
     _controls(experiment, choice)
     if problem := st.session_state.pop(PROBLEM, None):
-        st.error(problem, icon=":material/error:")
+        st.error(literal(problem), icon=":material/error:")
     if refusal := varied.refusal(experiment, choice):
         st.error(literal(refusal), icon=":material/error:")
         return
@@ -42,7 +42,7 @@ def show(experiment: Experiment, choice: Choice, found: Findings | None, *, dark
         store = resources.store()
         _compared(store, experiment, choice, found)
     except LabError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(literal(str(error)), icon=":material/error:")
 
 
 def _controls(experiment: Experiment, choice: Choice) -> None:
@@ -59,12 +59,13 @@ def _controls(experiment: Experiment, choice: Choice) -> None:
             format_func=lambda steps: f"{steps} × {base.effective_batch_size // steps}",
             **_bound(experiment, choice, "steps", choice.steps or base.accumulation_steps),
         )
-        st.selectbox(
-            "Norm",
-            list(catalogue.entries("norms")),
-            format_func=norm_title,
-            **_bound(experiment, choice, "norm", choice.norm or base.norm),
-        )
+        if takes_norm(base):
+            st.selectbox(
+                "Norm",
+                list(catalogue.entries("norms")),
+                format_func=norm_title,
+                **_bound(experiment, choice, "norm", choice.norm or base.norm),
+            )
         st.multiselect("Seeds", offered, **_bound(experiment, choice, "seeds", list(seeds)))
 
 
@@ -128,7 +129,7 @@ def _watched(store: Store, experiment: Experiment, choice: Choice, found: Findin
     try:
         runs = varied.look(store, experiment, choice, found)
     except LabError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(literal(str(error)), icon=":material/error:")
         return
     if not any(one.run is not None and one.run.state in LIVE for one in runs):
         st.rerun(scope="app")

@@ -10,12 +10,17 @@ from accum_core.experiment import Experiment
 from accum_core.measures import MEASURES
 from accum_core.quantities import number
 from accum_ui.readings import duration
+from accum_ui.reproduce.choice import takes_norm
 from accum_ui.reproduce.plan import Plan, Planned, workers
 from accum_ui.reproduce.varied import Varied
 from accum_ui.words import norm_title
 from experiments.report import drawing
 
 TITLE: Final = "Which large-batch results hold on a small machine?"
+CUT: Final = (
+    "The committed result is of the present code. Of a long run it keeps only some records, too few for the queue, so "
+    "such a run counts as missing here."
+)
 MOST_IN_SHORT: Final = 230  # letters of a paper's figures on a card
 
 
@@ -25,11 +30,13 @@ def command(experiment: Experiment) -> str:
 
 
 def theirs(experiment: Experiment) -> str:
-    """The first published figure that has numbers, or the first statement, in short; "" without any."""
+    """The first published figure that has numbers, or the first statement, in short, with its authors where they are
+    not those of the first paper; "" without any."""
     with_numbers = [paper for paper in experiment.published if paper.series]
     for paper in (*with_numbers, *experiment.published):
-        text = drawing.in_short(paper)
-        return text if len(text) <= MOST_IN_SHORT else text[:MOST_IN_SHORT].rsplit(" ", 1)[0] + " …"
+        text, authors = drawing.in_short(paper), paper.citation.partition(" (")[0]
+        short = text if len(text) <= MOST_IN_SHORT else text[:MOST_IN_SHORT].rsplit(" ", 1)[0] + " …"
+        return short if authors == experiment.papers[0].authors else f"{short} ({authors})"
     return ""
 
 
@@ -49,7 +56,8 @@ def day(when: str) -> str:
 
 def run_button(items: Sequence[Planned], total: int, seconds: float | None) -> str:
     """The button that queues what is missing."""
-    which = f"the {total} runs" if len(items) == total else f"the {len(items)} missing runs"
+    missing = "missing run" if len(items) == 1 else f"{len(items)} missing runs"
+    which = f"the {total} runs" if len(items) == total else f"the {missing}"
     return f"Run {which}" + (f": about {duration(seconds)}" if seconds is not None else "")
 
 
@@ -100,8 +108,11 @@ def metric_title(metric: str) -> str:
 def varied_title(label: str, one: Varied, base_norm: str) -> str:
     """What the varied run is."""
     config = one.config
+    split = f"at {config.accumulation_steps} × {config.micro_batch_size}"
+    if not takes_norm(config):
+        return f"{label} {split}"
     norm = norm_title(config.norm) + ("" if config.norm == base_norm else f" instead of {norm_title(base_norm)}")
-    return f"{label} with {norm} at {config.accumulation_steps} × {config.micro_batch_size}"
+    return f"{label} with {norm} {split}"
 
 
 def state(one: Varied) -> str:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -59,8 +60,14 @@ def estimate(configs: Sequence[RunConfig]) -> Estimate:
     Raises:
         EstimateError: if a run cannot work here, say for want of data or of memory.
     """
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        found = process.submit(attempt, configs).result()
+    try:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            found = process.submit(attempt, configs).result()
+    except BrokenProcessPool:  # the kernel ends a process whose memory runs out, without an error in it
+        raise EstimateError(
+            "The process that tried out the runs was ended from outside, as the system does where memory runs out: "
+            "free some, or take a machine with more; nothing was started."
+        ) from None
     if isinstance(found, str):
         raise EstimateError(found)
     return found

@@ -14,11 +14,11 @@ class Bar:
     """Progress over the updates of all runs.
 
     Attributes:
-        done: how many runs are at their end, in words.
+        done: how many runs are at their end, in words; "" before it was shown once.
     """
 
     def __init__(self) -> None:
-        self.done = "no run"
+        self.done = ""
         self._shown: Progress | None = None
         self._bar: tqdm[NoReturn] | None = None
 

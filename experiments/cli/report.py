@@ -43,6 +43,8 @@ def report_command(name: str, html_path: Path) -> None:
     try:
         html_path.write_text(text, encoding="utf-8")
     except OSError as error:
+        if html_path.is_file():
+            html_path.unlink()  # half a report reads like a whole one
         raise LabError(
             f"--html = {str(html_path)!r}: could not be written ({error.strerror}); name another file."
         ) from None

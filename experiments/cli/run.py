@@ -11,6 +11,7 @@ import click
 from accum_core.errors import LabError, SettingError
 from accum_core.experiment import Experiment
 from accum_core.provenance import code_version
+from accum_core.records import RunConfig
 from accum_core.result_file import ResultFile, StoredRun
 from accum_core.runs.store import Store
 from accum_core.runs.sweep import run_experiment
@@ -92,9 +93,18 @@ def _one(
 
 
 def _parse(seeds: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"\s*[0-9]+\s*(,\s*[0-9]+\s*)*", seeds):
+    """The seeds, refused here where no experiment could take them: once for all, and before anything is estimated."""
+    if not re.fullmatch(r"\s*[0-9]{1,18}\s*(,\s*[0-9]{1,18}\s*)*", seeds):
         raise SettingError("seeds", seeds, "must be whole numbers separated by commas, such as 11,12,13")
-    return tuple(int(seed) for seed in seeds.split(","))
+    found = tuple(int(seed) for seed in seeds.split(","))
+    if len(set(found)) < len(found):
+        raise SettingError("seeds", seeds, "names a seed twice; give each one once")
+    if len(found) < 2:
+        remedy = "a verdict needs at least 2 seeds, as one has no interval; give more, separated by commas"
+        raise SettingError("seeds", seeds, remedy)
+    for seed in found:
+        RunConfig.of(seed=seed)  # refuses one that is too large
+    return found
 
 
 def _carry_out(experiment: Experiment, preset: str, seeds: tuple[int, ...], fresh: bool) -> ResultFile:
@@ -106,8 +116,11 @@ def _carry_out(experiment: Experiment, preset: str, seeds: tuple[int, ...], fres
         return run_experiment(experiment, preset, seeds, store, bar.show, fresh=fresh)
     except KeyboardInterrupt:
         bar.close()
-        rest = "the others stay queued, and the same command, or the open app, goes on with them"
-        click.echo(f"Stopped with {bar.done} done; {rest}.", err=True)
+        queued = "the others stay queued, and the same command, or the open app, goes on with them"
+        click.echo(
+            f"Stopped with {bar.done or 'no run'} done; {queued if bar.done else 'the same command starts anew'}.",
+            err=True,
+        )
         click.get_current_context().exit(130)
     finally:
         bar.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from accum_core.claims import Claim, Verdict, VerdictWord
@@ -45,10 +46,12 @@ def measured(one: Judged) -> str:
 def condition(claim: Claim) -> str:
     """Where the effect has to lie for the statement to hold."""
     low, high = claim.at_least, claim.at_most
+    # A bound of a hundredth of a point is not one of none.
+    digits = 1 if all(math.isclose(round(bound, 3), bound) for bound in (low, high) if bound is not None) else EXACT
     if low is None or high is None:
-        bound = quantity(claim.unit, (low if high is None else high) or 0.0)
+        bound = quantity(claim.unit, (low if high is None else high) or 0.0, digits=digits)
         return f"at {'least' if high is None else 'most'} {bound}"
-    return f"between {quantity(claim.unit, low)} and {quantity(claim.unit, high)}"
+    return f"between {quantity(claim.unit, low, digits=digits)} and {quantity(claim.unit, high, digits=digits)}"
 
 
 def arithmetic(one: Judged) -> str:
