@@ -230,7 +230,7 @@ SHORT = (
 )
 REMARKS: dict[str, dict[VerdictWord, str]] = {
     "batch_norm_loses": {
-        "supported": "Its validation loss rises to many times that of the undivided batch: the running statistics "
+        "supported": "Its validation loss is many times the undivided batch's in the mean: the running statistics "
         "do not suit a network that was trained by those of 4 tiles. What is left of this on COCO, from pretrained "
         "weights, is for the preset full to say.",
         "inconclusive": SHORT,
