@@ -23,6 +23,12 @@ def number(value: float, digits: int = 2) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def bound(share: float) -> str:
+    """A threshold on a share in [0, 1] for a claim's statement: in points, with the share itself behind."""
+    count = f"{share / POINT:g}"
+    return f"{count} {'point' if count == '1' else 'points'} ({share:g})"
+
+
 def quantity(unit: str, *values: float, digits: int = 1) -> str:
     """An effect, or the two ends of its interval, in the unit of its claim.
 

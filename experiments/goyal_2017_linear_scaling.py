@@ -17,6 +17,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+from accum_core import quantities
 from accum_core.claims import Claim, VerdictWord
 from accum_core.epochs import epoch_losses
 from accum_core.experiment import Difference, Drawn, Experiment, Figure, Paper, Preset, Published, SeedRuns
@@ -134,7 +135,7 @@ def _claims(large: str, largest: str, *bounds: float) -> tuple[Claim, ...]:
     return tuple(
         Claim(
             id=name,
-            statement=text.format(large=large, largest=largest, bound=f"{100 * bound:g} points ({bound:g})"),
+            statement=text.format(large=large, largest=largest, bound=quantities.bound(bound)),
             effect=effect,
             at_most=bound if name == "linear_rule_holds" else None,
             at_least=None if name == "linear_rule_holds" else bound,

@@ -21,6 +21,7 @@ from typing import Any
 
 from accum_core.claims import Claim, VerdictWord
 from accum_core.experiment import Difference, Drawn, Experiment, Figure, Paper, Preset, SeedRuns
+from accum_core.quantities import bound
 from accum_core.records import RunConfig, UpdateRecord
 
 SEEDS = (31, 32, 33, 34, 35, 36)
@@ -101,14 +102,10 @@ def _measure(runs: SeedRuns) -> dict[str, float]:
 
 def _claims(gap: float, rate: float, ghost: float, close: float) -> tuple[Claim, ...]:
     """The paper's claims and the control, with thresholds in shares of samples."""
-
-    def points(bound: float) -> str:
-        return f"{100 * bound:g} points ({bound:g})"
-
     return (
         Claim(
             id="large_batch_loses",
-            statement=f"At equal epochs and rate the large batch's error is at least {points(gap)} above the small "
+            statement=f"At equal epochs and rate the large batch's error is at least {bound(gap)} above the small "
             "batch's.",
             effect="gap",
             at_least=gap,
@@ -116,14 +113,14 @@ def _claims(gap: float, rate: float, ghost: float, close: float) -> tuple[Claim,
         ),
         Claim(
             id="square_root_gains",
-            statement=f"The rate by the square root takes at least {points(rate)} off the large batch's error.",
+            statement=f"The rate by the square root takes at least {bound(rate)} off the large batch's error.",
             effect="rate_gain",
             at_least=rate,
             unit="error",
         ),
         Claim(
             id="ghost_batch_norm_gains",
-            statement=f"Ghost BatchNorm takes at least {points(ghost)} more off it.",
+            statement=f"Ghost BatchNorm takes at least {bound(ghost)} more off it.",
             effect="ghost_gain",
             at_least=ghost,
             unit="error",
@@ -139,7 +136,7 @@ def _claims(gap: float, rate: float, ghost: float, close: float) -> tuple[Claim,
         ),
         Claim(
             id="as_many_updates_close_the_gap",
-            statement=f"With as many updates as the small batch the large one's error is at most {points(close)} above "
+            statement=f"With as many updates as the small batch the large one's error is at most {bound(close)} above "
             "the small batch's.",
             effect="adapted_gap",
             at_most=close,

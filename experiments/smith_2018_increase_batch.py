@@ -21,6 +21,7 @@ from typing import Any
 from accum_core.claims import Claim, VerdictWord
 from accum_core.epochs import epoch_losses
 from accum_core.experiment import Difference, Drawn, Experiment, Figure, Paper, Preset, Published, SeedRuns
+from accum_core.quantities import bound
 from accum_core.records import RunConfig
 from accum_core.scaling import growing_batch
 
@@ -124,8 +125,7 @@ def _claims(same: float, decay: float, large: float) -> tuple[Claim, ...]:
     return (
         Claim(
             id="growing_batch_holds",
-            statement=f"With N growing the error differs by less than {100 * same:g} points ({same:g}) from that with "
-            "the rate falling.",
+            statement=f"With N growing the error differs by less than {bound(same)} from that with the rate falling.",
             effect="batch_difference",
             at_least=-same,
             at_most=same,
@@ -134,7 +134,7 @@ def _claims(same: float, decay: float, large: float) -> tuple[Claim, ...]:
         Claim(
             id="hybrid_holds",
             statement=f"With N growing once and the rate falling from there on the error differs by less than "
-            f"{100 * same:g} points ({same:g}) from that with the rate falling.",
+            f"{bound(same)} from that with the rate falling.",
             effect="hybrid_difference",
             at_least=-same,
             at_most=same,
@@ -148,7 +148,7 @@ def _claims(same: float, decay: float, large: float) -> tuple[Claim, ...]:
         ),
         Claim(
             id="decay_matters",
-            statement=f"Control: with neither the error is at least {100 * decay:g} points ({decay:g}) higher.",
+            statement=f"Control: with neither the error is at least {bound(decay)} higher.",
             effect="neither_difference",
             at_least=decay,
             unit="error",
@@ -156,7 +156,7 @@ def _claims(same: float, decay: float, large: float) -> tuple[Claim, ...]:
         Claim(
             id="large_from_the_start_loses",
             statement="Control: with the largest batch from the start and the rate falling the error is at least "
-            f"{100 * large:g} points ({large:g}) higher.",
+            f"{bound(large)} higher.",
             effect="large_difference",
             at_least=large,
             unit="error",

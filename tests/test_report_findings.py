@@ -13,7 +13,7 @@ from scipy import stats
 import experiments
 from accum_core.claims import Claim
 from accum_core.errors import DataError
-from accum_core.quantities import quantity
+from accum_core.quantities import bound, quantity
 from experiments.report import findings, words
 from experiments.report.findings import Judged
 from experiments.report.settings import compare
@@ -120,6 +120,13 @@ def test_settings_are_shared_or_differ() -> None:
 )
 def test_quantities_carry_their_unit(unit: str, values: tuple[float, ...], text: str) -> None:
     assert quantity(unit, *values) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.01, "1 point (0.01)"), (0.005, "0.5 points (0.005)"), (0.07, "7 points (0.07)")]
+)
+def test_a_bound_is_told_in_points_and_as_a_share(share: float, text: str) -> None:
+    assert bound(share) == text
 
 
 def test_seeds_and_settings_are_written_for_people() -> None:
