@@ -67,8 +67,13 @@ def usual_seeds(on: str) -> tuple[int, ...]:
     for experiment in discover().values():
         preset = experiment.preset("bench")
         for seed in preset.seeds:
-            of_race = (one for one in preset.configs(seed).values() if f"{one.workload}-{one.model}" == on)
-            if any(one in alike(config(on, one.norm, one.micro_batch_size, seed)) for one in of_race):
+            alike_in_size = (
+                one
+                for one in preset.configs(seed).values()
+                if (f"{one.workload}-{one.model}", one.effective_batch_size)
+                == (on, subjects()[on].effective_batch_size)
+            )
+            if any(one in alike(config(on, one.norm, one.micro_batch_size, seed)) for one in alike_in_size):
                 found[seed] = None
     return tuple(sorted(found))
 
