@@ -189,7 +189,7 @@ PROTOCOL = (
 )
 CHOSEN = (
     "Seeds 1 to 6. Base rates 0.006, 0.01, 0.02 and 0.05 at a batch of 16, 0.005 and 0.02 at 8, over 9 and 18 epochs: "
-    "0.02 is too large for the rule at 176, and 0.01 lost 1.0 points there (deviation 1.6). With 0.006 and warm-up over "
+    "0.02 is too large for the rule at 176, and 0.01 lost 1.0 points (deviation 1.6). With 0.006 and warm-up over "
     "half an epoch the rule lost 0.4 (0.5) at 11 times the batch and 42 (6) at 44 times; at 11 times a fixed rate lost "
     "10.4 (1.9) more, the square root 3.0 (1.1), whose margin of 2.0 takes 5 seeds by `seeds_needed` at a power of 0.8."
 )
