@@ -13,10 +13,14 @@ def read_text(workload: str) -> bytes:
         workload: named in the refusal.
 
     Raises:
-        DataError: saying what to place where, when there is no text.
+        DataError: saying what to place where, when there is no text; naming a file that cannot be read.
     """
     folder = data_folder() / "text"
-    text = b"\n\n".join(path.read_bytes() for path in sorted(folder.glob("*.txt")))
+    try:
+        text = b"\n\n".join(path.read_bytes() for path in sorted(folder.glob("*.txt")))
+    except OSError as error:
+        reason = f"{error.filename} cannot be read ({error.strerror})"
+        raise DataError(f"workload {workload}: {reason}; make it a readable file, or take it away.") from None
     if not text.strip():
         raise lacking(workload, "no text")
     return text

@@ -35,9 +35,12 @@ MODELS = (
     "fcn_resnet101",
 )
 MEASURE = "miou"
+LOSS = "cross_entropy_of_heads"
 SAMPLES = "pictures"
 ORDER = 70
 IN_LAB = False
+MALFORMED = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
+"""What reading annotations of another form than COCO's raises, in pycocotools and here."""
 CATEGORIES = (0, 5, 2, 16, 9, 44, 6, 3, 17, 62, 21, 67, 18, 19, 4, 1, 64, 20, 63, 7, 72)
 """COCO's number of each of VOC's classes, in VOC's order; 0 is the background."""
 SMALLEST_AREA = 1000
@@ -58,18 +61,21 @@ class CocoPictures:
 
     def __init__(self, part: str, *, only_with_objects: bool) -> None:
         folder = data_folder() / "coco"
-        outlines = f"annotations/instances_{part}.json"
+        self._outlines = f"annotations/instances_{part}.json"
         try:
             with redirect_stdout(sys.stderr):  # it tells of its progress
-                self._found = CocoDetection(folder / part, folder / outlines)
-        except (ValueError, KeyError):
-            raise DataError(f"workload coco_voc: coco/{outlines} is damaged; {REMEDY}.") from None
-        coco: COCO = self._found.coco
-        keys = enumerate(self._found.ids)
-        self._kept = [
-            index for index, key in keys if not only_with_objects or _area(coco.imgToAnns[key]) > SMALLEST_AREA
-        ]
-        files = (f"coco/{part}/{coco.imgs[self._found.ids[index]]['file_name']}" for index in self._kept)
+                self._found = CocoDetection(folder / part, folder / self._outlines)
+            coco: COCO = self._found.coco
+            keys = enumerate(self._found.ids)
+            self._kept = [
+                index for index, key in keys if not only_with_objects or _area(coco.imgToAnns[key]) > SMALLEST_AREA
+            ]
+            files = [f"coco/{part}/{coco.imgs[self._found.ids[index]]['file_name']}" for index in self._kept]
+        except MALFORMED:
+            raise DataError(f"workload coco_voc: coco/{self._outlines} is damaged; {REMEDY}.") from None
+        if not files:
+            rule = f" with objects of VOC's classes of more than {SMALLEST_AREA:,} pixels" if only_with_objects else ""
+            raise DataError(f"workload coco_voc: coco/{self._outlines} lists no pictures{rule}; {REMEDY}.")
         require("coco_voc", files, REMEDY, SIZE)
 
     def __len__(self) -> int:
@@ -77,6 +83,15 @@ class CocoPictures:
 
     def __getitem__(self, index: int, /) -> Pair:
         image, objects = self._found[self._kept[index]]
+        try:
+            return image, self._map(image, objects)
+        except Exception:  # of an outline that is none, pycocotools raises just that
+            key = self._found.ids[self._kept[index]]
+            raise DataError(
+                f"workload coco_voc: an outline of picture {key} in coco/{self._outlines} is damaged; {REMEDY}."
+            ) from None
+
+    def _map(self, image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Image.Image:
         classes = np.zeros((image.height, image.width), dtype=np.uint8)
         covered = np.zeros_like(classes)
         for each in objects:
@@ -85,7 +100,7 @@ class CocoPictures:
                 classes = np.maximum(classes, mask * np.uint8(CATEGORIES.index(each["category_id"])))
                 covered += mask
         classes[covered > 1] = IGNORED
-        return image, Image.fromarray(classes)
+        return Image.fromarray(classes)
 
     def _mask(self, each: Mapping[str, Any]) -> NDArray[np.uint8]:
         with warnings.catch_warnings():

@@ -28,6 +28,7 @@ from accum_core.records import Validation
 TITLE = "ImageNet folders"
 MODELS = ("resnet50", "resnet18")
 MEASURE = "error"
+LOSS = "cross_entropy"
 SAMPLES = "pictures"
 ORDER = 90
 IN_LAB = False
@@ -44,11 +45,15 @@ class ImagenetFolder:
 
     def __init__(self) -> None:
         self._training, self._held_out = _find("train"), _find("val")
-        if self._training.classes != self._held_out.classes:
-            raise DataError(
-                f"workload imagenet_folder: imagenet/train has {len(self._training.classes)} classes and imagenet/val "
-                f"{len(self._held_out.classes)}, or others: both need the same folders."
-            )
+        for part, other, found in (
+            ("train", "val", set(self._training.classes) - set(self._held_out.classes)),
+            ("val", "train", set(self._held_out.classes) - set(self._training.classes)),
+        ):
+            if found:
+                raise DataError(
+                    f"workload imagenet_folder: imagenet/{part} has a folder {min(found)} that imagenet/{other} has "
+                    f"not ({len(found):,} such in all): both need the same folders, one a class."
+                )
         self.num_samples = len(self._training.samples)
         self.objective = CrossEntropy()
 

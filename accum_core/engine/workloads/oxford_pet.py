@@ -12,6 +12,7 @@ from torchvision.datasets import OxfordIIITPet
 
 from accum_core.engine.data_folder import data_folder, require
 from accum_core.engine.loading import loader_processes
+from accum_core.engine.name_lists import read_names
 from accum_core.engine.segmentation import IGNORED, Pair, Segmentation
 
 TITLE = "Oxford-IIIT Pet"
@@ -24,6 +25,7 @@ MODELS = (
     "fcn_resnet101",
 )
 MEASURE = "miou"
+LOSS = "cross_entropy_of_heads"
 SAMPLES = "pictures"
 ORDER = 72
 IN_LAB = False
@@ -55,11 +57,12 @@ def load() -> Segmentation:
     """The data set from the data folder.
 
     Raises:
-        DataError: saying what to place where, when something is missing.
+        DataError: saying what to place where, when something is missing or damaged.
     """
     lists = [FOLDER / "annotations" / f"{part}.txt" for part in ("trainval", "test")]
     require("oxford_pet", [*lists, FOLDER / "images"], REMEDY, SIZE)
-    names = [line.split()[0] for part in lists for line in (data_folder() / part).read_text().splitlines()]
+    form = "NAME CLASS SPECIES BREED"
+    names = [name for part in lists for name in read_names("oxford_pet", part.as_posix(), form, REMEDY)]
     files = [file for name in names for file in (f"images/{name}.jpg", f"annotations/trimaps/{name}.png")]
     require("oxford_pet", [FOLDER / file for file in files], REMEDY, SIZE)
     return Segmentation(Pets("trainval"), Pets("test"), len(CLASSES), processes=loader_processes())

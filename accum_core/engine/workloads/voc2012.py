@@ -11,6 +11,7 @@ from torchvision.datasets import VOCSegmentation
 
 from accum_core.engine.data_folder import data_folder, require
 from accum_core.engine.loading import loader_processes
+from accum_core.engine.name_lists import read_names
 from accum_core.engine.segmentation import Segmentation
 
 TITLE = "Pascal VOC 2012"
@@ -23,6 +24,7 @@ MODELS = (
     "fcn_resnet101",
 )
 MEASURE = "miou"
+LOSS = "cross_entropy_of_heads"
 SAMPLES = "pictures"
 ORDER = 71
 IN_LAB = False
@@ -39,12 +41,12 @@ def load() -> Segmentation:
     """The data set from the data folder.
 
     Raises:
-        DataError: saying what to place where, when something is missing.
+        DataError: saying what to place where, when something is missing or damaged.
     """
-    folder = data_folder()
     lists = [FOLDER / "ImageSets" / "Segmentation" / f"{part}.txt" for part in ("train", "val")]
     require("voc2012", lists, REMEDY, SIZE)
-    training, held_out = (VOCSegmentation(folder, "2012", part) for part in ("train", "val"))
-    files = [*training.images, *training.masks, *held_out.images, *held_out.masks]
-    require("voc2012", [Path(file).relative_to(folder) for file in files], REMEDY, SIZE)
+    names = [name for part in lists for name in read_names("voc2012", part.as_posix(), "NAME", REMEDY)]
+    files = [file for name in names for file in (f"JPEGImages/{name}.jpg", f"SegmentationClass/{name}.png")]
+    require("voc2012", [FOLDER / file for file in files], REMEDY, SIZE)
+    training, held_out = (VOCSegmentation(data_folder(), "2012", part) for part in ("train", "val"))
     return Segmentation(training, held_out, CLASSES, processes=loader_processes())
