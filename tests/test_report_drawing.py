@@ -7,6 +7,7 @@ import csv
 import io
 import math
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -113,6 +114,17 @@ def test_a_papers_figures_are_dashed_and_marked_as_theirs() -> None:
     assert [list(trace.y) for trace in made.figure.data] == [[34.7, 23.6], [24.1, 24.1]]
     assert made.figure.data[0].line.color == palette.NORM_COLORS["batch"].dark
     assert made.figure.layout.xaxis.type == "log"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "texts"), [((2, 32), ("2", "32")), ((3.221538, 11.029328, 60.996202), ("5", "10", "20", "50"))]
+)
+def test_sizes_are_named_one_by_one_and_long_numbers_by_round_ones(
+    sizes: tuple[float, ...], texts: tuple[str, ...]
+) -> None:
+    made = drawing.theirs(replace(PAPER, series={"batch": tuple((size, 1.0) for size in sizes)}), dark=False)
+    assert made is not None
+    assert made.figure.layout.xaxis.ticktext == texts
 
 
 @pytest.mark.parametrize("series", [{}, {"batch": ((4, 27.3),), "group": ((4, 24.2),)}])

@@ -18,6 +18,7 @@ MOST_BARS: Final = 6  # points of a line whose intervals are bars; those of more
 TITLE: Final = 36  # letters on one line of the vertical axis's title
 FEW: Final = 4  # lines whose bands may be dark enough to be seen one by one
 MOST_TICKS: Final = 8  # values of x that are each named on a logarithmic axis
+LONGEST_TICK: Final = 6  # letters of such a value
 CUT: Final = 0.6  # of the seeds' range: further out, an interval of few seeds is cut off by the chart's edge
 
 
@@ -161,7 +162,10 @@ def _span(lines: Iterable[Line], log: bool) -> tuple[float, float]:
 def _log_x(figure: go.Figure, xs: Sequence[float]) -> None:
     low, high = math.log10(xs[0]), math.log10(xs[-1])
     space = 0.06 * (high - low or 1.0)
-    ticks = {x: f"{x:g}" for x in xs} if len(xs) <= MOST_TICKS else log_ticks(low - space, high + space)
+    own = {x: f"{x:g}" for x in xs}
+    # Sizes of batches are named one by one; numbers with many digits, such as counts of parameters, would overlap.
+    stand_apart = len(xs) <= MOST_TICKS and max(map(len, own.values())) <= LONGEST_TICK
+    ticks = own if stand_apart else log_ticks(low - space, high + space)
     figure.update_xaxes(
         type="log", range=[low - space, high + space], tickvals=list(ticks), ticktext=list(ticks.values())
     )
