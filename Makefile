@@ -33,7 +33,7 @@ $(VENV)/app.stamp: requirements.txt | $(VENV)/pyvenv.cfg
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	touch $@
 
-$(VENV)/dev.stamp: requirements.txt requirements-dev.txt | $(VENV)/pyvenv.cfg
+$(VENV)/dev.stamp: requirements.txt requirements-frameworks.txt requirements-dev.txt | $(VENV)/pyvenv.cfg
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $(VENV)/app.stamp $@
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from accum_core import catalogue, scaling
 from accum_core.batching import BatchPlan, divisors, near
 from accum_core.errors import SettingError
+from accum_core.language_settings import LanguageSettings
 from accum_core.reduction import ReductionKind, TailRule
 from accum_core.schedule import Schedule, ScheduleKind
 
@@ -65,6 +66,7 @@ class RunConfig(Record):
         average_decay: of an exponential moving average of the weights, moved once an update and used to validate.
         extra_instruments: names of those that watch only the runs that ask for them.
         exchange_every_micro_batch: under torchrun, average the gradients after each micro-batch, not once a window.
+        language: model and text of a workload that reads the user's own; other workloads take none.
     """
 
     workload: str = "landcover"
@@ -110,6 +112,7 @@ class RunConfig(Record):
     activation_checkpointing: bool = False
     exchange_every_micro_batch: bool = False
     extra_instruments: tuple[str, ...] = ()
+    language: LanguageSettings | None = None
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
@@ -140,6 +143,8 @@ class RunConfig(Record):
         models = catalogue.entries("workloads")[self.workload]["MODELS"]
         if self.model not in models:
             raise SettingError("model", self.model, f"is no model of {self.workload}; use one of {', '.join(models)}")
+        if self.language is not None and not catalogue.entries("workloads")[self.workload].get("LANGUAGE"):
+            raise SettingError("language", self.language.model, f"is nothing that {self.workload} reads; leave it away")
         catalogue.check("norms", "norm", self.norm)
         _ = self.shape
         if self.decay == "batch" and (self.schedule != "step" or abs(self._growth * self.decay_factor - 1) > 1e-9):
@@ -251,6 +256,11 @@ class RunConfig(Record):
         """N, the micro-batches in a full window."""
         return self.plan.accumulation_steps
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether instruments watch the run."""
+        return self.language is None or self.language.watched
+
     def reference(self) -> RunConfig:
         """The run to hold this one against: one true batch, divided exactly, everything else equal."""
         return self.model_copy(update={"micro_batch_size": self.effective_batch_size, "reduction": "exact"})
@@ -281,5 +291,7 @@ class RunConfig(Record):
 
     def digest(self) -> str:
         """The configuration's hash (hexadecimal, 64 digits), equal for equal settings."""
-        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        # A run without it keeps the hash that it had before there was this setting.
+        unused = {"language"} if self.language is None else set()
+        canonical = json.dumps(self.model_dump(mode="json", exclude=unused), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()

@@ -104,16 +104,14 @@ def test_streamlit_stays_in_the_app() -> None:
 
 
 def test_torch_stays_in_the_engine() -> None:
-    outside = [
-        path
-        for path in python_files()
-        if not path.as_posix().startswith(("accum_core/engine/", "tests/", "benchmarks/"))
-    ]
+    may_import_it = ("accum_core/engine/", "accum_core/frameworks/", "tests/", "benchmarks/")
+    outside = [path for path in python_files() if not path.as_posix().startswith(may_import_it)]
+    may_import_it_too = ("accum_core.engine", "accum_core.frameworks.")
     wrong = [
         f"{path} imports {name}"
         for path in outside
         for name, at_import in imports(path)
-        if at_import and (name.split(".")[0] in ("torch", "torchvision") or name.startswith("accum_core.engine"))
+        if at_import and (name.split(".")[0] in ("torch", "torchvision") or name.startswith(may_import_it_too))
     ]
     assert wrong == []
 
@@ -188,11 +186,14 @@ def test_no_file_names_a_machine() -> None:
     assert wrong == []
 
 
+REQUIREMENTS = ("requirements.txt", "requirements-frameworks.txt", "requirements-dev.txt")
+
+
 def pins(name: str) -> dict[str, str]:
     """The requirements of a file: name -> exact version. Anything but ``name==version`` is an error."""
     found = {}
     for line in (ROOT / name).read_text().splitlines():
-        if line and not line.startswith(("#", "-r requirements.txt")):
+        if line and not line.startswith(("#", "-r ")):
             match = re.fullmatch(r"([A-Za-z0-9_.-]+)==([A-Za-z0-9_.]+)", line)
             assert match, f"{name}: {line!r} does not pin a version"
             found[normal(match[1])] = match[2]
@@ -214,14 +215,17 @@ def third_party(paths: list[Path]) -> set[str]:
 
 def test_requirements_are_what_is_imported() -> None:
     product = [path for path in python_files() if not path.as_posix().startswith(("tests/", "benchmarks/"))]
-    app, dev = pins("requirements.txt"), pins("requirements-dev.txt")
-    assert set(dev) == third_party(python_files()) - set(app) | {"mypy", "pytest-timeout", "pytest-xdist", "ruff"}
-    assert set(app) == third_party(product)
-    assert set(app) & set(dev) == set()
+    app, frameworks, dev = map(pins, REQUIREMENTS)
+    everything = third_party(python_files())
+    # A notebook that a test runs needs a kernel, which no file imports.
+    tools = {"ipykernel", "mypy", "pytest-timeout", "pytest-xdist", "ruff"}
+    assert set(dev) == everything - set(app) - set(frameworks) | tools
+    assert set(app) | set(frameworks) == third_party(product)
+    assert not set(app) & set(dev) and not set(app) & set(frameworks) and not set(frameworks) & set(dev)
 
 
 def test_installed_versions_are_the_pinned_ones() -> None:
-    pinned = pins("requirements.txt") | pins("requirements-dev.txt")
+    pinned = {name: version for file in REQUIREMENTS for name, version in pins(file).items()}
     installed = {name: importlib.metadata.version(name).split("+")[0] for name in pinned}
     assert installed == pinned
 

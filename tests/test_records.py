@@ -103,8 +103,7 @@ def record(update: int = 1, **rest: Any) -> UpdateRecord:
 
 
 ENVIRONMENT = Environment(
-    code_version="0" * 12, python="3.11", torch="2", platform="here", processor="one", device="cpu", threads=1,
-    date="2026-11-29",
+    code_version="0", python="3.11", torch="2", platform="here", processor="a", device="cpu", threads=1, date="today",
 )  # fmt: skip
 
 
@@ -271,6 +270,7 @@ OTHER_VALUES = {
     "clip_norm": 1.0, "clip_value": 0.5, "average_decay": 0.99, "largest_batch_size": 64, "non_finite": "skip_window",
     "accumulate_in_float32": False, "shrink_on_out_of_memory": True, "activation_checkpointing": True,
     "exchange_every_micro_batch": True, "extra_instruments": ("sample_noise",), "weight_decay_spares": "norms",
+    "language": RunConfig.model_validate({"language": {"model": "folder", "data": "text.jsonl"}}).language,
 }  # fmt: skip
 
 

@@ -19,8 +19,9 @@ from torch.utils.checkpoint import checkpoint
 def checkpoint_activations(model: nn.Module) -> nn.Module:
     """Have the model's blocks computed again in the backward pass instead of kept.
 
-    Blocks are the model's children that hold layers of their own (those inside a ModuleList or ModuleDict too). A
-    Sequential of plain layers is cut into about the square root of its length. Nothing is replaced: names, parameters,
+    Blocks are the model's children that hold layers of their own (those inside a ModuleList or ModuleDict too), or what
+    its method ``activation_blocks()`` gives. A Sequential of plain layers is cut into about the square root of its
+    length. Nothing is replaced: names, parameters,
     hooks and ``state_dict`` stay, the model can be copied, and ``convert_norms`` works on it as before.
 
     The second pass sees the parameters, buffers and random state of the first, also under ``functional_call``, and
@@ -47,6 +48,9 @@ def is_computed_again(model: nn.Module) -> bool:
 
 
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:
+    if (own := getattr(model, "activation_blocks", None)) is not None:
+        yield from own()
+        return
     for child in model.children():
         if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
             yield from _blocks(child)

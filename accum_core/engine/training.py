@@ -25,7 +25,7 @@ from accum_core.engine.reproducible import reproducible
 from accum_core.engine.sampling import WindowSampler, micro_batch_sizes
 from accum_core.engine.schedules import rescale
 from accum_core.engine.update import Update
-from accum_core.engine.workloads import epoch_samples, expect_samples, load, objective_of
+from accum_core.engine.workloads import epoch_samples, expect_samples, load, load_with, objective_of
 from accum_core.errors import DataError, NonFiniteLossError, SettingError
 from accum_core.provenance import code_version
 from accum_core.records import Change, Environment, Incident, Message, RunConfig, UpdateRecord, Validation
@@ -72,11 +72,11 @@ class Training:
     def __init__(self, config: RunConfig, *, device: torch.device | str | None = None) -> None:
         config.check()
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.config = config
-        self._asked = config
+        self.config = self._asked = config
         self._rank, self._world_size = present_ranks()
-        self._workload = load(config.workload)
-        self._instruments = load_instruments(config.extra_instruments) if self._rank == 0 else {}
+        name, language = config.workload, config.language
+        self._workload = load(name) if language is None else load_with(name, language)
+        self._instruments = load_instruments(config.extra_instruments) if self._rank == 0 and config.is_watched else {}
         with reproducible(config.seed, 0, self.device):
             model = self._workload.build_model(config.model)
         self._plan = config.plan_at(1, self._world_size)

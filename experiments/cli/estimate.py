@@ -144,7 +144,7 @@ def _measured(config: RunConfig, *, validate: bool) -> _Kind | None:
         started = time.perf_counter()
         if validate:
             training.validate()
-        validation, memory = time.perf_counter() - started, _peak(training)
+        validation, memory = time.perf_counter() - started, peak_bytes(training)
         added = max(0, records[0] - records[-1])
         checkpoint = checkpoint_bytes(training)
         return _Kind(update, validation, memory, checkpoint, records[-1], added, str(training.device))
@@ -182,7 +182,7 @@ def _too_large(config: RunConfig) -> str:
     )
 
 
-def _peak(training: Training) -> int:
+def peak_bytes(training: Training) -> int:
     """Bytes at the peak so far, of a CUDA device or of this process."""
     if training.device.type == "cuda":
         import torch

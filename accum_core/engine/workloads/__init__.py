@@ -2,7 +2,10 @@
 
 Each file gives the literal constants ``TITLE``, ``MODELS`` (names of files under ``models``), ``MEASURE`` (what its
 runs are compared by, of ``accum_core.measures``) and ``SAMPLES`` (what a sentence calls its samples), and a function
-``load()`` that returns a ``Workload``. One with ``IN_LAB = False`` is for experiments and not on the Lab's menu.
+``load()`` that returns a ``Workload``. ``LOSS``, if given, says which objective it has, so that a run can be exported
+for frameworks: ``cross_entropy`` of labels that all count, ``cross_entropy_of_valid_labels`` (-100 does not), or
+``cross_entropy_of_heads``. One with ``IN_LAB = False`` is for experiments and not on the Lab's menu. One with
+``LANGUAGE = True`` reads a model and text of the user's own: it has a function ``load_with(language)`` as well.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from torch import Tensor, nn
 from accum_core import catalogue
 from accum_core.engine.objectives import Objective
 from accum_core.engine.sampling import WindowSampler
+from accum_core.language_settings import LanguageSettings
 from accum_core.records import Validation
 
 
@@ -78,4 +82,16 @@ def load(name: str) -> Workload:
     """
     catalogue.check("workloads", "workload", name)
     workload: Workload = importlib.import_module(f"accum_core.engine.workloads.{name}").load()
+    return workload
+
+
+@cache
+def load_with(name: str, language: LanguageSettings) -> Workload:
+    """The workload of that name with a model and text of the user's own, read once a process.
+
+    Raises:
+        SettingError: for what cannot be used as it is asked for.
+        DataError: for a model or text that is missing or damaged.
+    """
+    workload: Workload = importlib.import_module(f"accum_core.engine.workloads.{name}").load_with(language)
     return workload
