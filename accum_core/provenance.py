@@ -11,8 +11,10 @@ ROOT = Path(__file__).parent
 BESIDE_ENGINE = (
     "batching.py",
     "landcover.py",
+    "language_settings.py",
     "noise_scale.py",
     "norm_statistics.py",
+    "python_functions.py",
     "records.py",
     "reduction.py",
     "run_config.py",

@@ -61,7 +61,7 @@ def test_what_changes_numbers_counts(copy: Path, name: str, old: str, new: str) 
 def test_every_module_that_a_training_imports_counts() -> None:
     code = (
         "import sys; from accum_core.engine import Training; from accum_core.records import RunConfig;"
-        "Training(RunConfig.of(updates=1, warmup_updates=0, extra_instruments=('sample_noise',)));"
+        "Training(RunConfig.of(updates=1, warmup_updates=0, extra_instruments=('sample_noise', 'samples')));"
         "print(*[name for name in sys.modules if name.split('.')[0] == 'accum_core'])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=provenance.ROOT.parent, capture_output=True, text=True)

@@ -21,6 +21,7 @@ from accum_core.records import Validation
 TITLE = "CIFAR-10"
 MODELS = ("resnet18_small", "resnet44", "wide_resnet16_4")
 MEASURE = "error"
+LOSS = "cross_entropy"
 SAMPLES = "pictures"
 ORDER = 80
 IN_LAB = False

@@ -20,6 +20,7 @@ from accum_core.records import Validation
 TITLE = "Digits, 8 x 8 pixels with noise"
 MODELS = ("mlp", "conv")
 MEASURE = "error"
+LOSS = "cross_entropy"
 SAMPLES = "digits"
 ORDER = 20
 CLASSES = 10

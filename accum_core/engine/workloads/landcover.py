@@ -17,6 +17,7 @@ from accum_core.records import Validation
 TITLE = "Land cover, 64 x 64 tiles"
 MODELS = ("deeplab", "unet")
 MEASURE = "miou"
+LOSS = "cross_entropy"
 SAMPLES = "images"
 ORDER = 10
 VALIDATION_BATCH = 49

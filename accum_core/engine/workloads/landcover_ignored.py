@@ -18,6 +18,7 @@ from accum_core.engine.workloads.landcover import Landcover
 TITLE = "Land cover, partly labelled tiles"
 MODELS = ("deeplab", "unet")
 MEASURE = "miou"
+LOSS = "cross_entropy_of_valid_labels"
 SAMPLES = "images"
 ORDER = 15
 IN_LAB = False

@@ -22,6 +22,7 @@ MODELS = (
     "fcn_resnet101",
 )
 MEASURE = "miou"
+LOSS = "cross_entropy_of_heads"
 SAMPLES = "images"
 ORDER = 60
 IN_LAB = False

@@ -18,6 +18,7 @@ from accum_core.records import Validation
 TITLE = "MNIST"
 MODELS = ("strided_conv",)
 MEASURE = "error"
+LOSS = "cross_entropy"
 SAMPLES = "digits"
 ORDER = 85
 IN_LAB = False

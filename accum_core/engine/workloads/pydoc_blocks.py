@@ -20,6 +20,7 @@ from accum_core.records import Validation
 TITLE = "Python's documentation, blocks of 64 bytes"
 MODELS = ("gpt",)
 MEASURE = "token_loss"
+LOSS = "cross_entropy"
 SAMPLES = "blocks"
 ORDER = 30
 IN_LAB = False

@@ -11,6 +11,7 @@ from accum_core.engine.paragraphs import Paragraphs, of_documentation
 TITLE = "Python's documentation, paragraphs of all lengths"
 MODELS = ("gpt",)
 MEASURE = "token_loss"
+LOSS = "cross_entropy_of_valid_labels"
 SAMPLES = "paragraphs"
 ORDER = 31
 IN_LAB = False

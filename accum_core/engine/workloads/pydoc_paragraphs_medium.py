@@ -10,6 +10,7 @@ from accum_core.engine.paragraphs import Paragraphs, of_documentation
 TITLE = "Python's documentation, paragraphs of 64 to 192 bytes"
 MODELS = ("gpt",)
 MEASURE = "token_loss"
+LOSS = "cross_entropy_of_valid_labels"
 SAMPLES = "paragraphs"
 ORDER = 32
 IN_LAB = False

@@ -12,6 +12,7 @@ from accum_core.engine.workloads.pydoc_blocks import Blocks
 TITLE = "Text files, blocks of 1,024 bytes"
 MODELS = ("gpt2_small", "gpt")
 MEASURE = "token_loss"
+LOSS = "cross_entropy"
 SAMPLES = "blocks"
 ORDER = 82
 IN_LAB = False

@@ -13,6 +13,7 @@ from accum_core.python_documentation import paragraphs
 TITLE = "Text files, paragraphs"
 MODELS = ("gpt2_small", "gpt")
 MEASURE = "token_loss"
+LOSS = "cross_entropy_of_valid_labels"
 SAMPLES = "paragraphs"
 ORDER = 83
 IN_LAB = False

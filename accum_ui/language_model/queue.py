@@ -1,0 +1,63 @@
+"""Runs that are missing beside a table: the button that queues them, how far they are, and why one came to no end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import streamlit as st
+
+from accum_core.errors import LabError
+from accum_core.records import RunConfig
+from accum_core.runs.store import LIVE, Store
+from accum_ui.lab import literal
+from accum_ui.language_model import words
+from accum_ui.language_model.measured import Arm, arm, estimate
+
+PROBLEM: Final = "lm_problem"
+SECONDS: Final = 2.0  # between two looks at the queue
+
+
+def show(store: Store, name: str, arms: Sequence[Arm], known: Sequence[Arm]) -> None:
+    """The button or the progress.
+
+    Args:
+        name: of the part of the page.
+        arms: the runs of the part.
+        known: runs to estimate the time from.
+    """
+    missing = [one.config for one in arms if one.is_missing]
+    if missing:
+        st.button(
+            words.button(missing, estimate(missing, known)),
+            icon=":material/play_arrow:",
+            on_click=submit,
+            args=(store, missing),
+            key=f"lm_run_{name}",
+        )
+    if live := tuple(one.config for one in arms if one.is_live):
+        st.fragment(_progress, run_every=SECONDS)(store, live)
+    for one in arms:
+        if one.run is not None and one.run.state == "failed":
+            st.warning(literal(one.run.error or "The run failed."), icon=":material/block:")
+
+
+def submit(store: Store, configs: Sequence[RunConfig]) -> None:
+    """Ask for runs; a refusal is told on the page."""
+    try:
+        for config in configs:
+            store.submit(config)
+    except LabError as error:
+        st.session_state[PROBLEM] = str(error)
+
+
+def _progress(store: Store, live: Sequence[RunConfig]) -> None:
+    """How far the queue is; a run that ended has the whole page drawn anew, with its numbers."""
+    try:
+        arms = [arm(store, config) for config in live]
+    except LabError as error:
+        st.error(literal(str(error)), icon=":material/error:")
+        return
+    if any(one.run is None or one.run.state not in LIVE for one in arms):
+        st.rerun(scope="app")
+    st.progress(*words.progress(arms))
