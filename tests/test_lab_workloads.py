@@ -8,10 +8,10 @@ import pytest
 from small_runs import ROOT
 from streamlit.testing.v1 import AppTest
 
-from accum_core import catalogue
+from accum_core import catalogue, export
 from accum_core.records import RunConfig
 from accum_core.runs.store import Store
-from accum_ui import recipe, results
+from accum_ui import results
 from accum_ui.panels import panels
 
 
@@ -55,7 +55,7 @@ def test_the_script_of_the_digits_gives_the_engines_numbers(
         workload="digits", model="mlp", effective_batch_size=8, micro_batch_size=2, updates=3, warmup_updates=1
     )
     records = list(train(config))
-    exec(compile(recipe.source(config), "script", "exec"), {})
+    exec(compile(export.source("script", config), "script", "exec"), {})
     *losses, last = capsys.readouterr().out.splitlines()
     assert losses == [f"update {record.update}: loss {record.loss!r}" for record in records]
     assert records[-1].validation is not None

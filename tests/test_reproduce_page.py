@@ -97,7 +97,7 @@ def test_an_opened_paper_shows_what_was_measured_and_what_was_published(committe
         assert part in told, part
     assert len(test.get("plotly_chart")) == len(experiment.figures) + 2
     labels = [button.proto.label for button in test.get("download_button")]
-    assert labels == ["The report (HTML)", *["Data (CSV)"] * (len(experiment.figures) + 2)]
+    assert labels == ["The report (HTML)", *["Data (CSV)"] * (len(experiment.figures) + 2), "Download PyTorch"]
 
 
 @pytest.mark.parametrize("name", list(experiments.discover()))

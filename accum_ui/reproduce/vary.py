@@ -12,7 +12,7 @@ from accum_core import catalogue
 from accum_core.errors import LabError
 from accum_core.experiment import Experiment
 from accum_core.runs.store import LIVE, Store
-from accum_ui import resources
+from accum_ui import resources, take_home
 from accum_ui.lab import literal
 from accum_ui.navigation import PAGES
 from accum_ui.reproduce import varied, words
@@ -121,6 +121,7 @@ def _compared(store: Store, experiment: Experiment, choice: Choice, found: Findi
     for one in runs:
         if one.run is not None and one.run.state == "failed":
             st.warning(f"Seed {one.seed}: {literal(one.run.error or 'failed')}", icon=":material/block:")
+    take_home.show(runs[0].config, key="reproduce", what=f"{label}, seed {runs[0].seed}")
 
 
 @st.fragment(run_every=SECONDS)
