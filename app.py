@@ -35,6 +35,7 @@ PAGES_NEED: Final = (
     "accum_ui.pitfalls",
     "accum_ui.normalisation.page",
     "accum_ui.reproduce.page",
+    "accum_ui.conformance.page",
 )
 
 

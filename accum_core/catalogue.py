@@ -27,7 +27,7 @@ def entries(kind: Kind) -> Mapping[str, Mapping[str, Any]]:
     """
     found = {}
     for path in sorted((ENGINE / kind).glob("[a-z]*.py")):
-        found[path.stem] = MappingProxyType(_constants(path))
+        found[path.stem] = MappingProxyType(constants(path))
     ordered = sorted(found.items(), key=lambda item: (item[1].get("ORDER", 100), item[0]))
     return MappingProxyType(dict(ordered))
 
@@ -42,14 +42,15 @@ def check(kind: Kind, field: str, name: str) -> None:
         raise SettingError(field, name, f"is not known; use one of {', '.join(entries(kind))}")
 
 
-def _constants(path: Path) -> dict[str, Any]:
-    constants = {}
+def constants(path: Path) -> dict[str, Any]:
+    """A file's top-level assignments of literals to names in capitals."""
+    found = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         value = getattr(node, "value", None)
         if isinstance(target, ast.Name) and target.id.isupper() and value is not None:
             try:
-                constants[target.id] = ast.literal_eval(value)
+                found[target.id] = ast.literal_eval(value)
             except ValueError:
                 continue
-    return constants
+    return found

@@ -115,6 +115,7 @@ def _frameworks() -> None:
     st.header(frameworks.counted(table), anchor=False)
     st.html(frameworks.to_html(table))
     st.caption(table.provenance)
+    st.html('<p><a href="frameworks">Measured: what each framework computes, case by case</a></p>')
 
 
 def _worked_example() -> None:

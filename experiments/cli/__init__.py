@@ -1,4 +1,4 @@
-"""The command line: ``list``, ``train``, ``run``, ``verify``, ``report`` and ``evaluate``, one file each.
+"""The command line: one file a command, from ``list`` and ``train`` to ``conformance``.
 
 Standard output holds results; progress and refusals go to standard error. A bad value, click's own refusals
 included, is one sentence and exit code 2; what fails later (the store, a loss that is not finite) is one sentence and
@@ -15,7 +15,9 @@ from click.exceptions import NoSuchCommand, NoSuchOption
 
 from accum_core.errors import SHOWN, LabError, SettingError
 from experiments.cli import ranks
+from experiments.cli.conformance import conformance_command
 from experiments.cli.evaluate import evaluate_command
+from experiments.cli.finetune import finetune_command
 from experiments.cli.listing import list_command
 from experiments.cli.report import report_command
 from experiments.cli.run import run_command
@@ -34,7 +36,16 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (list_command, train_command, run_command, verify_command, report_command, evaluate_command):
+for _command in (
+    list_command,
+    train_command,
+    run_command,
+    verify_command,
+    report_command,
+    evaluate_command,
+    finetune_command,
+    conformance_command,
+):
     group.add_command(_command)
 
 

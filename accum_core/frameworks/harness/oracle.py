@@ -1,0 +1,221 @@
+"""What a formula makes of a problem: the whole course of a training, in float64, written as mathematics.
+
+It shares nothing with the engine's loop: for the right formula, a window is one batch of all its samples, its loss is
+their sum over their weight, torch clips and steps once, and the rate is multiplied by gamma once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from accum_core.frameworks.contract import Batch, Sample
+from accum_core.frameworks.harness.formulas import RIGHT_CLIPS, Counted, Formula, Resume
+from accum_core.frameworks.harness.problem import Problem
+
+NOWHERE: Final = Path()
+Gradient = tuple[Tensor, ...]
+Weights = Mapping[str, Tensor]
+LOGS: Final = MappingProxyType(
+    {
+        "sum over weight": "the window's loss",
+        "mean of means": "the mean of the micro-batches' means",
+        "last micro-batch": "the last micro-batch's mean",
+        "first micro-batch": "the first micro-batch's mean",
+        "sum of means": "the sum of the micro-batches' means",
+        "mean over N again": "the mean of the micro-batches' means, divided by N again",
+        "last over N": "the last micro-batch's mean, divided by N",
+        "sum": "the sum over the window's labels",
+    }
+)
+"""What may be logged of a window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a training comes to.
+
+    Attributes:
+        weights: at its end, by name.
+        updates, final_lr: made, and the rate that the next one would have.
+        losses: for each update, what may be logged of it, by ``LOGS``.
+        micro_losses: each micro-batch's mean.
+    """
+
+    weights: Weights
+    updates: int
+    final_lr: float
+    losses: Sequence[Mapping[str, float]]
+    micro_losses: Sequence[float]
+
+
+def course(problem: Problem, formula: Formula) -> Course:
+    """Train the problem by a formula, from its initial weights."""
+    return _Training(problem, formula).run()
+
+
+def micro_batches(problem: Problem) -> list[Sequence[Sample]]:
+    """An epoch's micro-batches in their order, those of all ranks."""
+    size = problem.settings.micro_batch_size
+    return [problem.samples[start : start + size] for start in range(0, len(problem.samples), size)]
+
+
+def mean_gradient(problem: Problem, *, autocast: bool = False) -> Weights:
+    """The gradient of the first window's mean loss in one batch; ``autocast``: of float32 parameters in bfloat16."""
+    settings = problem.settings
+    full = settings.accumulation_steps * settings.micro_batch_size * settings.world_size
+    task = problem.task(NOWHERE, kind="", case="") if autocast else None
+    model = task.model if task is not None else problem.build()
+    samples = task.samples if task is not None else problem.samples
+    batch = problem.collate(samples[:full])
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        loss = problem.sum_of(model, batch) / problem.weight_of(batch)
+    named = dict(model.named_parameters())
+    return dict(zip(named, (g.double() for g in torch.autograd.grad(loss, list(named.values()))), strict=True))
+
+
+class _Training:
+    def __init__(self, problem: Problem, formula: Formula) -> None:
+        self.problem, self.formula, settings = problem, formula, problem.settings
+        self.model = problem.build()
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.steps = settings.accumulation_steps * settings.world_size
+        kinds = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+        kind = kinds[settings.optimizer]
+        self.optimizer = kind(self.parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+        self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, settings.gamma or 1.0)
+        self.updates = 0
+        self.losses: list[Mapping[str, float]] = []
+        self.micro_losses: list[float] = []
+
+    def run(self) -> Course:
+        """Epoch after epoch."""
+        if self.formula.resume != "inside":
+            for window in _interrupted(self.problem, self.formula.resume):
+                self._window(window)
+            return self._course()
+        held: list[Sequence[Sample]] = []
+        for _ in range(self.problem.settings.epochs):
+            # What was left in the buffers joins the next epoch's first window, which still takes N of its own.
+            room = self.steps + (len(held) if self.formula.tail == "left over" else 0)
+            for micro_batch in micro_batches(self.problem):
+                held.append(micro_batch)
+                if len(held) == room:
+                    self._window(held)
+                    held, room = [], self.steps
+            held = self._tail(held)
+        return self._course()
+
+    def _course(self) -> Course:
+        return Course(
+            weights={name: p.detach().clone() for name, p in self.model.named_parameters()},
+            updates=self.updates,
+            final_lr=float(self.optimizer.param_groups[0]["lr"]),
+            losses=self.losses,
+            micro_losses=self.micro_losses,
+        )
+
+    def _tail(self, held: list[Sequence[Sample]]) -> list[Sequence[Sample]]:
+        """What an epoch's end makes of a window that is not full, and what it leaves for the next epoch."""
+        if not held or self.formula.tail in ("counted on", "left over"):
+            return held
+        if self.formula.tail == "stepped":
+            self._window(held)
+        elif self.formula.tail == "last alone":
+            self._window(held[-1:])
+        return []
+
+    def _window(self, window: list[Sequence[Sample]]) -> None:
+        problem, batches = self.problem, [self.problem.collate(samples) for samples in window]
+        world = problem.settings.world_size
+        counted = Counted(
+            weights=[problem.weight_of(batch) for batch in batches],
+            samples=[len(samples) for samples in window],
+            others={name: [count(batch) for batch in batches] for name, count in problem.counts.items()},
+            steps=self.steps,
+            ranks=[index % world for index in range(len(window))],
+        )
+        factors = self.formula.factors(counted)
+        self._note(batches, counted)
+        if self.formula.whole:
+            whole = problem.collate([sample for samples in window for sample in samples])
+            passes = [(whole, 1 / problem.weight_of(whole), 1.0)]
+        else:
+            share = 1 / len(batches) if self.formula.beside == "mean" else 1.0
+            passes = [(batch, factor, share) for batch, factor in zip(batches, factors, strict=True)]
+        if self.formula.pace == "optimizer":
+            for one in passes:
+                self._step(self._clipped([self._gradient(*one)]))
+            return
+        self._step(self._clipped([self._gradient(*one) for one in passes]))
+        for _ in range(len(batches) - 1 if self.formula.pace == "schedule" else 0):
+            self.schedule.step()
+
+    def _gradient(self, batch: Batch, factor: float, beside: float) -> Gradient:
+        loss = self.problem.sum_of(self.model, batch) * factor
+        if self.problem.beside is not None:
+            loss = loss + self.problem.beside(self.model, batch) * beside
+        return torch.autograd.grad(loss, self.parameters, materialize_grads=True)
+
+    def _clipped(self, gradients: Sequence[Gradient]) -> Gradient:
+        bound, clip = self.problem.settings.clip_norm, self.formula.clip
+        total = tuple(torch.zeros_like(p) for p in self.parameters)
+        for gradient in gradients:
+            added = _bounded(gradient, bound) if clip == "micro-batch" else gradient
+            total = tuple(a + b for a, b in zip(total, added, strict=True))
+            if clip == "running sum":
+                total = _bounded(total, bound)
+        return _bounded(total, bound, margin=0.0 if clip == "exactly" else 1e-6) if clip in RIGHT_CLIPS else total
+
+    def _step(self, gradient: Gradient) -> None:
+        for parameter, value in zip(self.parameters, gradient, strict=True):
+            parameter.grad = value
+        self.optimizer.step()
+        self.schedule.step()
+        self.updates += 1
+
+    @torch.no_grad()
+    def _note(self, batches: Sequence[Batch], counted: Counted) -> None:
+        sums = [self.problem.sum_of(self.model, batch).item() for batch in batches]
+        means = [s / w if w else float("nan") for s, w in zip(sums, counted.weights, strict=True)]
+        self.micro_losses += means
+        self.losses.append(
+            {
+                "sum over weight": sum(sums) / sum(counted.weights),
+                "mean of means": sum(means) / len(means),
+                "last micro-batch": means[-1],
+                "first micro-batch": means[0],
+                "sum of means": sum(means),
+                "mean over N again": sum(means) / len(means) ** 2,
+                "last over N": means[-1] / counted.steps,
+                "sum": sum(sums),
+            }
+        )
+
+
+def _interrupted(problem: Problem, resume: Resume) -> list[list[Sequence[Sample]]]:
+    """The windows of one epoch that was interrupted inside one of them."""
+    parts, steps = micro_batches(problem), problem.settings.accumulation_steps
+    stop = problem.settings.stop_after or 0
+    begun, due = stop - stop % steps, stop - stop % steps + steps  # where the interrupted window begins and ends
+    begin = {"lost": due, "skipped": due, "stepped": stop, "new window": stop, "new epoch": 0}[resume]
+    between = {"lost": [parts[stop:due]], "stepped": [parts[begun:stop]]}.get(resume, [])
+    return [*_cut(parts[:begun], steps), *between, *_cut(parts[begin:], steps)]
+
+
+def _cut(parts: list[Sequence[Sample]], steps: int) -> list[list[Sequence[Sample]]]:
+    return [parts[start : start + steps] for start in range(0, len(parts), steps)]
+
+
+def _bounded(gradient: Gradient, bound: float | None, margin: float = 1e-6) -> Gradient:
+    """Scaled down to a norm of ``bound`` if it is longer; torch adds a margin to the norm."""
+    if bound is None:
+        return gradient
+    norm = torch.nn.utils.get_total_norm(gradient)
+    return tuple(value * torch.clamp(bound / (norm + margin), max=1.0) for value in gradient)
