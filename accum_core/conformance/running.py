@@ -108,6 +108,7 @@ class Trials:
                     found.put((file, Row.model_validate_json(line)))
         finally:
             process.wait()
+            process.stdout.close()
             found.put((file, None))
 
 

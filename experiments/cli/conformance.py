@@ -17,10 +17,8 @@ from experiments.cli.output import json_option
 
 
 @click.command("conformance")
-@click.option(
-    "--framework", "names", multiple=True, help=f"One of {', '.join(f['NAME'] for f in frameworks().values())}."
-)
-@click.option("--case", "cases", multiple=True, help=f"One of {', '.join(CASES)}.")
+@click.option("--framework", multiple=True, help=f"One of {', '.join(f['NAME'] for f in frameworks().values())}.")
+@click.option("--case", multiple=True, help=f"One of {', '.join(CASES)}.")
 @json_option("all rows and the environment")
 @click.option(
     "--commit-results",
@@ -28,7 +26,7 @@ from experiments.cli.output import json_option
     help="Also replace results/conformance.json, which the app shows, and docs/frameworks.md, which is made of it.",
 )
 def conformance_command(
-    names: tuple[str, ...], cases: tuple[str, ...], json_path: Path | None, commit_results: bool
+    framework: tuple[str, ...], case: tuple[str, ...], json_path: Path | None, commit_results: bool
 ) -> None:
     """Run each framework through the cases, and say what it computed.
 
@@ -36,13 +34,13 @@ def conformance_command(
     against those of the large batch, in float64. --framework and --case may be repeated; by default all are run, which
     takes some minutes. What is not installed is named.
     """
-    files = [file_of(name) for name in dict.fromkeys(names)] or list(frameworks())
-    for case in cases:
-        if case not in CASES:
-            raise SettingError("case", case, f"is not known; use one of {', '.join(CASES)}")
-    if commit_results and (names or cases):
+    files = [file_of(name) for name in dict.fromkeys(framework)] or list(frameworks())
+    for name in case:
+        if name not in CASES:
+            raise SettingError("case", name, f"is not known; use one of {', '.join(CASES)}")
+    if commit_results and (framework or case):
         raise SettingError("commit_results", True, "takes all frameworks and cases; leave --framework and --case away")
-    results = _run(Trials(files, tuple(dict.fromkeys(cases)) or tuple(CASES)))
+    results = _run(Trials(files, tuple(dict.fromkeys(case)) or tuple(CASES)))
     click.echo("\n".join(_table(results.results)))
     for why in results.missing.values():
         click.echo(why, err=True)
