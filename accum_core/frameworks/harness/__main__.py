@@ -1,4 +1,4 @@
-"""``python -m accum_core.frameworks.harness FILE``: trials of one framework, a row of JSON a line, their number first."""
+"""``python -m accum_core.frameworks.harness FILE``: a framework's trials, a row of JSON a line, their number first."""
 
 from __future__ import annotations
 
