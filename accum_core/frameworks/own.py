@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from accum_core.engine import Precision, Updater, windows
 from accum_core.engine.accumulate import MicroBatch
 from accum_core.engine.norms import sync_batch
+from accum_core.engine.objectives.objective import Predict
 from accum_core.engine.window import Accumulation
 from accum_core.frameworks import plain
 from accum_core.frameworks.contract import Outcome, Task
@@ -35,13 +36,13 @@ class TaskLoss:
     def __init__(self, task: Task) -> None:
         self.task = task
 
-    def weights(self, labels: Tensor) -> dict[str, float]:
+    def weights(self, targets: Tensor) -> dict[str, float]:
         """Of the labels of one micro-batch."""
-        return {"loss": self.task.weight(labels)}
+        return {"loss": self.task.weight(targets)}
 
-    def sums(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def sums(self, model: Predict, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Of one micro-batch."""
-        return {"loss": self.task.total(model(inputs), labels)}
+        return {"loss": self.task.total(model(inputs), targets)}
 
 
 def train(task: Task) -> Outcome:
@@ -81,7 +82,8 @@ def interrupted(task: Task, stop_after: int) -> Outcome:
 
 def one_life(task: Task, file: Path, stop_after: int | None = None) -> list[float]:
     """One process's part of an epoch; what it leaves is the weights, the updater, and the window it was in."""
-    steps, losses = task.settings.accumulation_steps, []
+    steps = task.settings.accumulation_steps
+    losses: list[float] = []
     optimizer = plain.optimizer(task)
     updater = Updater(task.model, optimizer, scheduler=plain.scheduler(task, optimizer))
     inside = None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
-from torch import optim
+import torch
+from torch import distributed as dist
+from torch import nn, optim
 from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import DataLoader, IterableDataset
 
-from accum_core.frameworks.contract import Sample, Task
+from accum_core.frameworks.contract import Outcome, Sample, Task
 
 
 class Stream(IterableDataset[Sample]):
@@ -45,3 +48,31 @@ def optimizer(task: Task) -> optim.Optimizer:
 def scheduler(task: Task, steps: optim.Optimizer) -> ExponentialLR:
     """One that multiplies the rate by ``gamma`` at each step; by 1 where the rate stays."""
     return ExponentialLR(steps, task.settings.gamma or 1.0)
+
+
+def sums_over_windows(task: Task, model: nn.Module) -> Outcome:
+    """The exact loop: each window is read ahead, and its sums are divided by what it holds, over all ranks."""
+    settings = task.settings
+    steps, optimized = settings.accumulation_steps, optimizer(task)
+    schedule, logged = scheduler(task, optimized), []
+    for _ in range(settings.epochs):
+        batches = iter(loader(task, dealt=True))
+        while window := list(islice(batches, steps)):
+            weight = torch.tensor(sum(task.weight(batch["labels"]) for batch in window), dtype=torch.float64)
+            summed = torch.zeros((), dtype=torch.float64)
+            if settings.world_size > 1:
+                dist.all_reduce(weight)
+            for batch in window:
+                with torch.autocast("cpu", torch.bfloat16, enabled=settings.precision == "bfloat16"):
+                    total = task.total(model(batch["inputs"]), batch["labels"])
+                (total * (settings.world_size / weight.item())).backward()  # ranks exchange means
+                summed += total.detach()
+            if settings.world_size > 1:
+                dist.all_reduce(summed)
+            if settings.clip_norm:
+                nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+            optimized.step()
+            schedule.step()
+            optimized.zero_grad()
+            logged.append((summed / weight).item())
+    return Outcome(logged=logged)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from types import MappingProxyType
 from typing import Final, Literal
@@ -17,7 +18,7 @@ from typing import Final, Literal
 from accum_core.conformance.cases import Settings
 
 Tail = Literal["stepped", "dropped", "counted on", "left over", "last alone"]
-Pace = Literal["update", "schedule", "optimizer"]
+Pace = Literal["update", "schedule", "schedule ahead", "optimizer"]
 Clip = Literal["window", "exactly", "running sum", "micro-batch", "not"]
 Resume = Literal["inside", "lost", "skipped", "stepped", "new window", "new epoch"]
 RIGHT_CLIPS: Final[tuple[Clip, ...]] = ("window", "exactly")
@@ -52,6 +53,14 @@ def _each(window: Counted, divisor: Callable[[float], float]) -> list[float]:
 
 def _over(count: float, window: Counted) -> list[float]:
     return [1 / count if count else 0.0] * len(window.weights)
+
+
+def _over_count(name: str, window: Counted) -> list[float]:
+    return _over(sum(window.others[name]), window)
+
+
+def _over_each_count(name: str, window: Counted) -> list[float]:
+    return [1 / (count * len(window.weights)) if count else 0.0 for count in window.others[name]]
 
 
 def _rank_by_rank(window: Counted) -> list[float]:
@@ -119,6 +128,7 @@ PACES: Final[Mapping[Pace, str]] = MappingProxyType(
     {
         "update": "",
         "schedule": "the schedule steps once a micro-batch",
+        "schedule ahead": "the schedule steps once a micro-batch, and an update takes the rate of its last one",
         "optimizer": "the optimizer steps once a micro-batch",
     }
 )
@@ -197,10 +207,8 @@ def candidates(
     short = micro_batches % (settings.accumulation_steps * settings.world_size) != 0
     divisions = dict(DIVISIONS) | (dict(OVER_RANKS) if settings.world_size > 1 else {})
     for name in counts:
-        divisions[f"sum over {name}"] = lambda window, name=name: _over(sum(window.others[name]), window)
-        divisions[f"mean over {name} of each micro-batch"] = lambda window, name=name: [
-            1 / (count * len(window.weights)) if count else 0.0 for count in window.others[name]
-        ]
+        divisions[f"sum over {name}"] = partial(_over_count, name)
+        divisions[f"mean over {name} of each micro-batch"] = partial(_over_each_count, name)
     tails: list[Tail] = list(TAILS) if short else ["stepped"]
     paces: list[Pace] = ["update", "optimizer"] if settings.optimizer == "adamw" else ["update"]
     paces = list(PACES) if settings.gamma else paces

@@ -89,7 +89,6 @@ class _Training:
         kinds = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
         kind = kinds[settings.optimizer]
         self.optimizer = kind(self.parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-        self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, settings.gamma or 1.0)
         self.updates = 0
         self.losses: list[Mapping[str, float]] = []
         self.micro_losses: list[float] = []
@@ -142,7 +141,7 @@ class _Training:
             ranks=[index % world for index in range(len(window))],
         )
         factors = self.formula.factors(counted)
-        self._note(batches, counted)
+        self._note(window, batches, counted)
         if self.formula.whole:
             whole = problem.collate([sample for samples in window for sample in samples])
             passes = [(whole, 1 / problem.weight_of(whole), 1.0)]
@@ -153,9 +152,12 @@ class _Training:
             for one in passes:
                 self._step(self._clipped([self._gradient(*one)]))
             return
+        beside_the_update = len(batches) - 1
+        if self.formula.pace == "schedule ahead":
+            self._decay(beside_the_update)
         self._step(self._clipped([self._gradient(*one) for one in passes]))
-        for _ in range(len(batches) - 1 if self.formula.pace == "schedule" else 0):
-            self.schedule.step()
+        if self.formula.pace == "schedule":
+            self._decay(beside_the_update)
 
     def _gradient(self, batch: Batch, factor: float, beside: float) -> Gradient:
         loss = self.problem.sum_of(self.model, batch) * factor
@@ -177,17 +179,25 @@ class _Training:
         for parameter, value in zip(self.parameters, gradient, strict=True):
             parameter.grad = value
         self.optimizer.step()
-        self.schedule.step()
+        self._decay(1)
         self.updates += 1
 
+    def _decay(self, times: int) -> None:
+        self.optimizer.param_groups[0]["lr"] *= (self.problem.settings.gamma or 1.0) ** times
+
     @torch.no_grad()
-    def _note(self, batches: Sequence[Batch], counted: Counted) -> None:
+    def _note(self, held: list[Sequence[Sample]], batches: Sequence[Batch], counted: Counted) -> None:
         sums = [self.problem.sum_of(self.model, batch).item() for batch in batches]
+        window = sum(sums) / sum(counted.weights)
+        if self.formula.whole and len(batches) > 1:
+            # Where a layer looks across samples, the window's loss is that of one batch.
+            whole = self.problem.collate([sample for samples in held for sample in samples])
+            window = self.problem.sum_of(self.model, whole).item() / self.problem.weight_of(whole)
         means = [s / w if w else float("nan") for s, w in zip(sums, counted.weights, strict=True)]
         self.micro_losses += means
         self.losses.append(
             {
-                "sum over weight": sum(sums) / sum(counted.weights),
+                "sum over weight": window,
                 "mean of means": sum(means) / len(means),
                 "last micro-batch": means[-1],
                 "first micro-batch": means[0],

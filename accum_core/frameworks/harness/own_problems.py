@@ -59,7 +59,7 @@ def _perceptron() -> nn.Module:
 def _vectors(count: int) -> list[Sample]:
     """Later samples lie elsewhere and are of other classes than earlier ones."""
     generator = torch.Generator().manual_seed(1)
-    made = []
+    made: list[Sample] = []
     for index in range(count):
         inputs = torch.randn(6, generator=generator, dtype=torch.float64) + index * 3.0 / count - 1.5
         made.append({"inputs": inputs, "labels": torch.tensor(index * CLASSES // count)})

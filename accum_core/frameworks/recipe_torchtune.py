@@ -1,0 +1,84 @@
+"""The token rule of torchtune's recipes: gradients of sums, divided by the window's tokens before the step."""
+
+from __future__ import annotations
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from accum_core.frameworks import plain
+from accum_core.frameworks.contract import Outcome, Task
+
+NAME = "torchtune"
+TITLE = "torchtune's token rule, a recipe"
+DISTRIBUTION = ""
+VERSION = "recipe of 0.6.1"
+ORDER = 74
+EXPLANATIONS = {
+    "class_weights": "It divides by the number of labels, where a class-weighted mean divides by their class weights.",
+    "short_window": "It steps at every N micro-batches; what is left of an epoch stays in the gradients and the count "
+    "of tokens, and joins the next epoch's first window.",
+    "iterable": "It steps at every N micro-batches; what is left of an epoch stays in the gradients and the count of "
+    "tokens, and joins the next epoch's first window.",
+    "n_above_epoch": "It steps at every N micro-batches of an epoch, so an epoch with fewer makes no update.",
+    "batch_norm": "Each forward pass normalises by its own micro-batch.",
+    "resume": "It saves at an epoch's end, or after an update.",
+}
+MENDS = {
+    "class_weights": "Divide by the window's class weights.",
+    "short_window": "Read the window ahead, and step the last one of an epoch too.",
+    "iterable": "Read the window ahead, and step the last one of an epoch too.",
+    "n_above_epoch": "Read the window ahead, and step the last one of an epoch too.",
+}
+
+
+def train(task: Task) -> Outcome:
+    """Its training loop: sums over labels, and one division."""
+    settings = task.settings
+    if settings.stop_after:
+        raise RuntimeError("the recipe saves at the end of an epoch, or after an update")
+    model, optimizer, loader = distributed(task), plain.optimizer(task), plain.loader(task, dealt=True)
+    scheduler, autocast, logged = plain.scheduler(task, optimizer), settings.precision == "bfloat16", []
+    count = torch.zeros((), dtype=torch.float64)
+    summed = torch.zeros_like(count)
+    for _ in range(settings.epochs):
+        for place, batch in enumerate(loader):
+            update = (place + 1) % settings.accumulation_steps == 0
+            if isinstance(model, DistributedDataParallel):
+                model.require_backward_grad_sync = update
+            labels = batch["labels"]
+            count += ((labels != -100) & (labels != 255)).sum()
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                loss = task.total(model(batch["inputs"]), labels)
+            loss.backward()
+            summed += loss.detach()
+            if not update:
+                continue
+            if settings.world_size > 1:
+                dist.all_reduce(count)
+                dist.all_reduce(summed)
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad *= settings.world_size / count  # the exchange has taken the mean over ranks
+            if settings.clip_norm:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad(set_to_none=True)
+            logged.append((summed / count).item())
+            count, summed = torch.zeros_like(count), torch.zeros_like(count)
+    return Outcome(logged=logged)
+
+
+def distributed(task: Task) -> nn.Module:
+    """The network, wrapped where ranks share the training."""
+    if task.settings.world_size == 1:
+        return task.model
+    dist.init_process_group("gloo")
+    return DistributedDataParallel(task.model)
+
+
+def train_mended(task: Task) -> Outcome:
+    """The same rule over windows that it reads ahead, by the weight of the loss."""
+    return plain.sums_over_windows(task, distributed(task))
