@@ -135,7 +135,7 @@ CASES: Final = MappingProxyType(
             "schedule over an epoch",
             "Does the schedule step once an update?",
             "the first rate times gamma to the power of the updates",
-            Settings(micro_batch_size=2, accumulation_steps=2, gamma=0.5),
+            Settings(micro_batch_size=2, accumulation_steps=2, gamma=0.3),
             "classes",
         ),
         "weight_decay": Case(
