@@ -230,3 +230,20 @@ def test_a_run_goes_on_where_it_was_and_takes_no_other_settings(
     (out / "settings.json").write_text(json.dumps(settings))
     assert main(["finetune", "--resume", str(out)]) == 1
     assert "has changed since the run was begun" in refusal(capsys)
+
+
+def test_a_full_disk_loses_no_record_and_says_how_to_go_on(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    assert short(folder, out, "--updates", "2") == 0
+    before = (out / "records.jsonl").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        assert main(["finetune", "--resume", str(out)]) == 1
+    assert "records.jsonl: cannot be written (No space left on device); free some space" in refusal(capsys)
+    assert (out / "records.jsonl").read_bytes() == before
+    first, second = before.splitlines(keepends=True)
+    (out / "records.jsonl").write_bytes(second + first)
+    assert main(["finetune", "--resume", str(out)]) == 1
+    assert "lacks records of the 2 updates made" in refusal(capsys)

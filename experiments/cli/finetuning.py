@@ -68,7 +68,13 @@ def finetune(
     if finished:
         from accum_core.engine.causal import pretrained
 
-        pretrained.save(training.model.network, samples.tokenizer, folder.model)
+        try:
+            pretrained.save(training.model.network, samples.tokenizer, folder.model)
+        except OSError as error:
+            raise LabError(
+                f"{folder.model}: the model could not be written ({error.strerror}); free some space and write it by "
+                f"--resume {folder.path}."
+            ) from None
     result = _result(training, records, folder, finished=finished)
     if json_path is not None:
         write_json(json_path, result)

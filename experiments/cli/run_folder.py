@@ -73,7 +73,7 @@ class RunFolder:
         Raises:
             SettingError: for a checkpoint of another code version.
             StoreError: for a damaged one.
-            LabError: when records are missing.
+            LabError: when records are missing, or the disk is full; the file is untouched then.
         """
         from accum_core.engine import checkpoints
 
@@ -85,9 +85,18 @@ class RunFolder:
             records = [UpdateRecord.model_validate_json(line) for line in kept]
         except ValidationError:
             records = []
-        if len(records) < training.update:
+        if [record.update for record in records] != list(range(1, training.update + 1)):
             raise LabError(f"{self._records} lacks records of the {training.update} updates made: start anew.")
-        self._records.write_bytes(b"".join(kept))
+        part = self._records.with_suffix(".part")
+        try:
+            part.write_bytes(b"".join(kept))
+            os.replace(part, self._records)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise LabError(
+                f"{self._records}: cannot be written ({error.strerror}); free some space and go on by "
+                f"--resume {self.path}."
+            ) from None
         return records
 
     def add(self, record: UpdateRecord) -> None:
