@@ -39,8 +39,9 @@ tells users to, through the same cases. The page Frameworks shows the same resul
 **What is measured.** The gradient error, norm(movement - right movement) / norm(right movement), where the movement is
 what the training did to the weights; for one update of plain SGD that is how far its gradient is from that of the whole
 window in one batch, in float64. Beside it the number of updates, the last learning rate and, where the case asks for
-it, the logged losses. A training is exact if its error is at most 1e-10 in float64, or at most twice that of one batch
-under bfloat16 autocast, and all the rest is as it should be.
+it, the logged losses. A training is exact if its error is at most 1e-10 in float64 (1e-6 for heads of transformers,
+which compute their loss in float32), or at most twice that of one batch under bfloat16 autocast, and all the rest is as
+it should be.
 
 **What it computed.** The weights are compared with those of every formula that a loop is known to use; the one that
 gives the same to rounding is named.

@@ -60,7 +60,8 @@ class Row(Measured):
         version: installed, or of what was read for a recipe.
         kind, case: names.
         right: what a right training has; None where the trial ended before that was known.
-        verdict: ``exact``: weights within 1e-10 in float64 (under bfloat16 twice as far as one batch at most), updates
+        verdict: ``exact``: weights within 1e-10 in float64 (1e-6 where a head computes in float32;
+            under bfloat16 twice as far as one batch at most), updates
             and rate as they should be, and, in ``logged_loss``, the logged values within 1e-4. ``wrong``: it ran and
             something differs. ``refuses``: it raised an error, crashed or did not end. ``user's duty``: wrong as
             documented, but the documentation leaves this to the user's own code, and that code was measured to be
