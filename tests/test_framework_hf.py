@@ -44,7 +44,7 @@ def test_windows_and_schedules_are_counted_rightly_where_the_length_is_known(cas
     assert row("own", case).verdict == "exact"
 
 
-@pytest.mark.parametrize(("defect", "right"), zip(hf_trainer.DEFECTS, (4.0, 10 / 8), strict=True))
+@pytest.mark.parametrize(("defect", "right"), list(zip(hf_trainer.DEFECTS, (4.0, 10 / 8), strict=True)))
 def test_a_defect_shows(
     defect: tuple[str, str, str], right: float, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

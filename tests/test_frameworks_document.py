@@ -25,7 +25,7 @@ def test_every_row_is_told() -> None:
             assert f"| {title} | {findings.SIGNS[row.verdict]} {row.verdict} |" in told
     assert told.count(f"**To get it right:** {made_conformance.MENDED}") == 2
     assert "2 × 10⁻¹⁶" in told  # the mend's own error
-    assert "| schedule over an epoch | ✗ wrong | 0.25 | 4 | 4 | 0.1 | 0.00081 | mean of means over N |" in told
+    assert "| schedule over an epoch | ✗ wrong | 0.25 | 4 | 4 | 0.1 | 8.1 × 10⁻⁴ | mean of means over N |" in told
 
 
 def test_tables_hold_together_and_nobody_writes_tags() -> None:

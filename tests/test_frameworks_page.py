@@ -94,7 +94,7 @@ def test_verdicts_are_told_by_sign_and_word_and_never_by_colour_alone() -> None:
         (
             {"framework": "lightning", "case": "schedule"},
             "PyTorch Lightning Trainer: schedule over an epoch",
-            ("✗ No. The gradient error is 0.25.", "No option of this framework", "0.00081", "times 0.3 an update"),
+            ("✗ No. The gradient error is 0.25.", "No option of this framework", "8.1 × 10⁻⁴", "times 0.3 an update"),
         ),
         (
             {"framework": "accum_core", "case": "equal"},
