@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch._dynamo  # noqa: F401 - the first optimizer of a process imports it: here once, and not in every trial
+
 from accum_core.conformance.results import Measured, Right, Row, Verdict
 from accum_core.frameworks.harness import trial
 from accum_core.provenance import code_version

@@ -132,33 +132,37 @@ def _ranks(train: Any, problem: Problem, kind: str, case: str, folder: Path, wor
     fork = multiprocessing.get_context("fork")
     arguments = (train, problem, kind, case, folder)
     ranks = [fork.Process(target=_rank, args=(*arguments, rank, world, port)) for rank in range(world)]
-    _wait(ranks)
+    failure = _wait(ranks)
     files = [folder / f"{rank}.pt" for rank in range(world)]
     found: list[Seen | str] = [torch.load(file, weights_only=False) for file in files if file.exists()]
     if failed := [seen for seen in found if isinstance(seen, str)]:
         return failed[0]
     if len(found) < world:
-        return f"A rank ended with exit code {max((r.exitcode or 0 for r in ranks), key=abs)} and left nothing."
+        return f"A rank ended with exit code {failure} and left nothing."
     first, *others = [seen for seen in found if isinstance(seen, Seen)]
     agree = all(torch.equal(value, other.weights[name]) for other in others for name, value in first.weights.items())
     return replace(first, ranks_agree=agree)
 
 
-def _wait(ranks: list[Any]) -> None:
-    """Until all ranks have ended; one that waits in vain for another that failed is stopped after a while."""
+def _wait(ranks: list[Any]) -> int:
+    """Until all ranks have ended; one that waits in vain for another that failed is stopped after a while.
+
+    Returns the exit code of the first that failed, or 0.
+    """
     for process in ranks:
         process.start()
-    waiting = list(ranks)
+    waiting, failed = list(ranks), 0
     while waiting:
-        failed = any(process.exitcode for process in ranks)
         multiprocessing.connection.wait([p.sentinel for p in waiting], timeout=GRACE if failed else None)
         ended = [process for process in waiting if process.exitcode is not None]
         if failed and not ended:
             for process in waiting:
                 process.kill()
                 process.join()
-            return
+            break
+        failed = failed or next((process.exitcode for process in ended if process.exitcode), 0)
         waiting = [process for process in waiting if process not in ended]
+    return failed
 
 
 def _rank(train: Any, problem: Problem, kind: str, case: str, folder: Path, rank: int, world: int, port: int) -> None:
