@@ -100,6 +100,21 @@ def test_two_epochs(tail: Tail, weight: float, updates: int) -> None:
     assert ran.updates == updates
 
 
+@pytest.mark.parametrize(
+    ("division", "weight"),
+    [
+        ("mean of means over the window's micro-batches", -3 * (1.5 + 3.5) - 2 * 5),
+        ("mean of means over N", -3 * (1.5 + 3.5) - 2 * 2.5),
+    ],
+)
+def test_what_is_left_is_added(division: str, weight: float) -> None:
+    """Six updates are due in two epochs: 1 2 | 3 4 | 1 2, 5 | 3 4 | 1 2, 5 | 3 4, so a third epoch is begun."""
+    problem = scalar_problem(ONE_TO_FIVE, accumulation_steps=2, epochs=2, sized=False)
+    ran = course(problem, by(division, tail="added"))
+    assert end(ran) == pytest.approx([weight], rel=1e-12)
+    assert ran.updates == 6
+
+
 @pytest.mark.parametrize(("tail", "weight"), [("stepped", -(2.5 + 5.5)), ("last alone", -(2.5 + 6))])
 def test_the_last_micro_batch_alone(tail: Tail, weight: float) -> None:
     """1 to 6 in windows of 4."""

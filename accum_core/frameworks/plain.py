@@ -26,14 +26,16 @@ class Stream(IterableDataset[Sample]):
         return iter(self.samples)
 
 
-def loader(task: Task, kind: type[DataLoader[Any]] = DataLoader, *, dealt: bool = False) -> DataLoader[Any]:
-    """Micro-batches in the order of the samples; the last one may be smaller.
+def loader(
+    task: Task, kind: type[DataLoader[Any]] = DataLoader, *, dealt: bool = False, drop_last: bool = False
+) -> DataLoader[Any]:
+    """Micro-batches in the order of the samples; the last one may be smaller, unless ``drop_last`` leaves it out.
 
     ``dealt``: of this rank's samples alone, every world-size-th of all of them, none twice.
     """
     samples = task.samples[task.rank :: task.settings.world_size] if dealt else task.samples
     source: Any = samples if task.settings.sized else Stream(samples)
-    return kind(source, batch_size=task.settings.micro_batch_size, collate_fn=task.collate)
+    return kind(source, batch_size=task.settings.micro_batch_size, collate_fn=task.collate, drop_last=drop_last)
 
 
 def optimizer(task: Task) -> optim.Optimizer:

@@ -16,7 +16,6 @@ DISTRIBUTION = ""
 VERSION = "recipe of commit 2aabaef"
 ORDER = 72
 DUTIES = (
-    "ragged",
     "unequal_tokens",
     "ignored_pixels",
     "class_weights",
@@ -25,19 +24,19 @@ DUTIES = (
     "logged_loss",
 )
 EXPLANATIONS = {
-    "ragged": "Each loss is divided by the window's number of micro-batches, so a smaller one counts as much.",
+    "ragged": "Its loader for training leaves out a last micro-batch that is smaller than the others.",
     "unequal_tokens": "Each loss is divided by the window's number of micro-batches, so a token among few counts more.",
     "ignored_pixels": "Each loss is divided by the window's number of micro-batches, however few pixels are valid.",
     "class_weights": "Each loss is divided by the window's number of micro-batches, whatever its class weights.",
     "empty_micro_batch": "Each loss is divided by the window's number of micro-batches, empty ones included.",
     "iterable": "It asks the loader for its length.",
     "two_ranks": "Each rank divides by its own micro-batches, and the exchange takes the mean over ranks.",
-    "logged_loss": "It logs single micro-batches' losses and their mean over samples so far.",
+    "logged_loss": "It logs the last micro-batch's loss, and beside it the mean over the epoch's samples so far.",
     "batch_norm": "Each forward pass normalises by its own micro-batch.",
     "resume": "It saves at an epoch's end alone.",
 }
 MENDS = {
-    "ragged": "Sum instead, and divide by what the window holds.",
+    "ragged": "A loader with drop_last=False, and sums divided by what the window holds.",
     "unequal_tokens": "Sum instead, and divide by the window's tokens.",
     "ignored_pixels": "Sum instead, and divide by the window's valid pixels.",
     "class_weights": "Sum instead, and divide by the window's class weights.",
@@ -46,6 +45,23 @@ MENDS = {
     "two_ranks": "Sum instead, and divide by the tokens of all ranks.",
     "logged_loss": "Sum instead, divide by the window's tokens, and add up what is logged.",
 }
+DEFECTS = (
+    (
+        "A short last window can be stepped twice",
+        "In an epoch's short window N becomes that window's number, by which the number of the micro-batch may be "
+        "divisible before the window ends.",
+        """
+micro_batches, steps = 7, 4
+left, updates = micro_batches % steps, []
+for place in range(micro_batches):
+    if place == micro_batches - 1 or (place + 1) % steps == 0:
+        updates.append(place + 1)
+    if place >= micro_batches - left:
+        steps = left
+print("updates after micro-batches", updates, "instead of", [4, 7])
+""",
+    ),
+)
 
 
 def train(task: Task) -> Outcome:
@@ -53,20 +69,22 @@ def train(task: Task) -> Outcome:
     settings = task.settings
     if settings.stop_after:
         raise RuntimeError("the script saves at the end of an epoch alone")
-    model, optimizer, loader = distributed(task), plain.optimizer(task), plain.loader(task, dealt=True)
+    model, optimizer, loader = distributed(task), plain.optimizer(task), plain.loader(task, dealt=True, drop_last=True)
     scheduler, autocast, logged = plain.scheduler(task, optimizer), settings.precision == "bfloat16", []
     left = len(loader) % settings.accumulation_steps
     for _ in range(settings.epochs):
+        steps = settings.accumulation_steps
         for place, batch in enumerate(loader):
-            steps = left if left and place >= len(loader) - left else settings.accumulation_steps
             update = place == len(loader) - 1 or (place + 1) % steps == 0
+            if place >= len(loader) - left:
+                steps = left
             if isinstance(model, DistributedDataParallel):
                 model.require_backward_grad_sync = update
             with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
                 loss = task.loss(model(batch["inputs"]), batch["labels"])
             (loss / steps).backward()
-            logged.append(loss.item())
             if update:
+                logged.append(loss.item())
                 if settings.clip_norm:
                     torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
                 optimizer.step()

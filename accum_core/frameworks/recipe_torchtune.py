@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
 
 from accum_core.frameworks import plain
 from accum_core.frameworks.contract import Outcome, Task
@@ -16,16 +19,20 @@ DISTRIBUTION = ""
 VERSION = "recipe of 0.6.1"
 ORDER = 74
 EXPLANATIONS = {
-    "class_weights": "It divides by the number of labels, where a class-weighted mean divides by their class weights.",
+    "ragged": "Its loader leaves out a last micro-batch that is smaller than the others.",
+    "class_weights": "It multiplies each mean by its number of labels and divides by that of the window, but the means "
+    "were divided by class weights.",
     "short_window": "It steps at every N micro-batches; what is left of an epoch stays in the gradients and the count "
     "of tokens, and joins the next epoch's first window.",
-    "iterable": "It steps at every N micro-batches; what is left of an epoch stays in the gradients and the count of "
-    "tokens, and joins the next epoch's first window.",
+    "iterable": "Its sampler asks the data set for its length.",
     "n_above_epoch": "It steps at every N micro-batches of an epoch, so an epoch with fewer makes no update.",
+    "bf16": "Its bf16 makes the parameters themselves bfloat16, and so the sums and the updates.",
     "batch_norm": "Each forward pass normalises by its own micro-batch.",
     "resume": "It saves at an epoch's end, or after an update.",
 }
 MENDS = {
+    "ragged": "A loader with drop_last=False, and windows read ahead.",
+    "bf16": "Parameters in fp32, and autocast around the passes.",
     "class_weights": "Divide by the window's class weights.",
     "short_window": "Read the window ahead, and step the last one of an epoch too.",
     "iterable": "Read the window ahead, and step the last one of an epoch too.",
@@ -34,12 +41,14 @@ MENDS = {
 
 
 def train(task: Task) -> Outcome:
-    """Its training loop: sums over labels, and one division."""
+    """Its training loop: means times their labels, and one division."""
     settings = task.settings
     if settings.stop_after:
         raise RuntimeError("the recipe saves at the end of an epoch, or after an update")
-    model, optimizer, loader = distributed(task), plain.optimizer(task), plain.loader(task, dealt=True)
-    scheduler, autocast, logged = plain.scheduler(task, optimizer), settings.precision == "bfloat16", []
+    dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float64
+    task.model.to(dtype)
+    model, optimizer, loader = distributed(task), plain.optimizer(task), map_style(task)
+    scheduler, logged = plain.scheduler(task, optimizer), []
     count = torch.zeros((), dtype=torch.float64)
     summed = torch.zeros_like(count)
     for _ in range(settings.epochs):
@@ -47,10 +56,11 @@ def train(task: Task) -> Outcome:
             update = (place + 1) % settings.accumulation_steps == 0
             if isinstance(model, DistributedDataParallel):
                 model.require_backward_grad_sync = update
-            labels = batch["labels"]
-            count += ((labels != -100) & (labels != 255)).sum()
-            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                loss = task.total(model(batch["inputs"]), labels)
+            inputs, labels = batch["inputs"], batch["labels"]
+            labelled = ((labels != -100) & (labels != 255)).sum()
+            count += labelled
+            logits = model(inputs.to(dtype) if inputs.is_floating_point() else inputs)
+            loss = task.loss(logits.float() if dtype == torch.bfloat16 else logits, labels) * labelled
             loss.backward()
             summed += loss.detach()
             if not update:
@@ -69,6 +79,16 @@ def train(task: Task) -> Outcome:
             logged.append((summed / count).item())
             count, summed = torch.zeros_like(count), torch.zeros_like(count)
     return Outcome(logged=logged)
+
+
+def map_style(task: Task) -> DataLoader[Any]:
+    """Its loader: a sampler of this rank's samples, and whole micro-batches alone."""
+    samples: Any = task.samples if task.settings.sized else plain.Stream(task.samples)
+    sampler: DistributedSampler[Any] = DistributedSampler(
+        samples, num_replicas=task.settings.world_size, rank=task.rank, shuffle=False
+    )
+    size = task.settings.micro_batch_size
+    return DataLoader(samples, batch_size=size, sampler=sampler, collate_fn=task.collate, drop_last=True)
 
 
 def distributed(task: Task) -> nn.Module:

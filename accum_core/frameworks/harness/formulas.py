@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from accum_core.conformance.cases import Settings
 
-Tail = Literal["stepped", "dropped", "counted on", "left over", "last alone"]
+Tail = Literal["stepped", "dropped", "counted on", "left over", "added", "last alone"]
 Pace = Literal["update", "schedule", "schedule ahead", "optimizer"]
 Clip = Literal["window", "exactly", "running sum", "micro-batch", "not"]
 Resume = Literal["inside", "lost", "skipped", "stepped", "new window", "new epoch"]
@@ -121,6 +121,8 @@ TAILS: Final[Mapping[Tail, str]] = MappingProxyType(
         "dropped": "the short window is dropped",
         "counted on": "the short window goes on into the next epoch",
         "left over": "the short window's gradient stays for the next epoch's first window",
+        "added": "the short window is divided by what it holds and added to the next epoch's first window, and epochs "
+        "are begun until all updates are made",
         "last alone": "of the short window only its last micro-batch is stepped",
     }
 )
@@ -210,6 +212,8 @@ def candidates(
         divisions[f"sum over {name}"] = partial(_over_count, name)
         divisions[f"mean over {name} of each micro-batch"] = partial(_over_each_count, name)
     tails: list[Tail] = list(TAILS) if short else ["stepped"]
+    if settings.sized and short:
+        tails.remove("added")  # who knows an epoch's length counts its short window as an update
     paces: list[Pace] = ["update", "optimizer"] if settings.optimizer == "adamw" else ["update"]
     paces = list(PACES) if settings.gamma else paces
     clips: list[Clip] = list(CLIPS) if settings.clip_norm else ["window"]

@@ -162,4 +162,4 @@ def distance(found: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> float:
     """norm(found - right) / norm(right) over all tensors by name; NaN where something is not finite."""
     apart = torch.stack([(found[name] - value).square().sum() for name, value in right.items()]).sum()
     size = torch.stack([value.square().sum() for value in right.values()]).sum()
-    return float((apart / size).sqrt())
+    return float((apart / size).sqrt()) if apart else 0.0

@@ -99,6 +99,9 @@ class _Training:
             for window in _interrupted(self.problem, self.formula.resume):
                 self._window(window)
             return self._course()
+        if self.formula.tail == "added":
+            self._added(_cut(micro_batches(self.problem), self.steps))
+            return self._course()
         held: list[Sequence[Sample]] = []
         for _ in range(self.problem.settings.epochs):
             # What was left in the buffers joins the next epoch's first window, which still takes N of its own.
@@ -110,6 +113,17 @@ class _Training:
                     held, room = [], self.steps
             held = self._tail(held)
         return self._course()
+
+    def _added(self, windows: list[list[Sequence[Sample]]]) -> None:
+        """As many updates as there are windows, of full ones alone, from which an epoch's short one is left."""
+        *full, short = windows
+        due = len(windows) * self.problem.settings.epochs
+        left: list[Sequence[Sample]] = []
+        while full and self.updates < due:
+            for window in full[: due - self.updates]:
+                self._window(window, left)
+                left = []
+            left = short
 
     def _course(self) -> Course:
         return Course(
@@ -130,34 +144,41 @@ class _Training:
             self._window(held[-1:])
         return []
 
-    def _window(self, window: list[Sequence[Sample]]) -> None:
-        problem, batches = self.problem, [self.problem.collate(samples) for samples in window]
-        world = problem.settings.world_size
-        counted = Counted(
-            weights=[problem.weight_of(batch) for batch in batches],
-            samples=[len(samples) for samples in window],
-            others={name: [count(batch) for batch in batches] for name, count in problem.counts.items()},
-            steps=self.steps,
-            ranks=[index % world for index in range(len(window))],
-        )
-        factors = self.formula.factors(counted)
-        self._note(window, batches, counted)
-        if self.formula.whole:
-            whole = problem.collate([sample for samples in window for sample in samples])
-            passes = [(whole, 1 / problem.weight_of(whole), 1.0)]
-        else:
-            share = 1 / len(batches) if self.formula.beside == "mean" else 1.0
-            passes = [(batch, factor, share) for batch, factor in zip(batches, factors, strict=True)]
+    def _window(self, window: list[Sequence[Sample]], left: list[Sequence[Sample]] | None = None) -> None:
+        """One update of a window, and of what is ``left`` in the buffers, whose parts are divided by what it held."""
+        self._note(window)
+        passes = [*(self._passes(left) if left else []), *self._passes(window)]
         if self.formula.pace == "optimizer":
             for one in passes:
                 self._step(self._clipped([self._gradient(*one)]))
             return
-        beside_the_update = len(batches) - 1
+        beside_the_update = len(window) - 1
         if self.formula.pace == "schedule ahead":
             self._decay(beside_the_update)
         self._step(self._clipped([self._gradient(*one) for one in passes]))
         if self.formula.pace == "schedule":
             self._decay(beside_the_update)
+
+    def _passes(self, window: list[Sequence[Sample]]) -> list[tuple[Batch, float, float]]:
+        """Batches, each with the factor on its sum and that on the loss beside it."""
+        if self.formula.whole:
+            whole = self.problem.collate([sample for samples in window for sample in samples])
+            return [(whole, 1 / self.problem.weight_of(whole), 1.0)]
+        batches, counted = self._counted(window)
+        share = 1 / len(batches) if self.formula.beside == "mean" else 1.0
+        factors = self.formula.factors(counted)
+        return [(batch, factor, share) for batch, factor in zip(batches, factors, strict=True)]
+
+    def _counted(self, window: list[Sequence[Sample]]) -> tuple[list[Batch], Counted]:
+        problem, batches = self.problem, [self.problem.collate(samples) for samples in window]
+        counted = Counted(
+            weights=[problem.weight_of(batch) for batch in batches],
+            samples=[len(samples) for samples in window],
+            others={name: [count(batch) for batch in batches] for name, count in problem.counts.items()},
+            steps=self.steps,
+            ranks=[index % problem.settings.world_size for index in range(len(window))],
+        )
+        return batches, counted
 
     def _gradient(self, batch: Batch, factor: float, beside: float) -> Gradient:
         loss = self.problem.sum_of(self.model, batch) * factor
@@ -186,7 +207,8 @@ class _Training:
         self.optimizer.param_groups[0]["lr"] *= (self.problem.settings.gamma or 1.0) ** times
 
     @torch.no_grad()
-    def _note(self, held: list[Sequence[Sample]], batches: Sequence[Batch], counted: Counted) -> None:
+    def _note(self, held: list[Sequence[Sample]]) -> None:
+        batches, counted = self._counted(held)
         sums = [self.problem.sum_of(self.model, batch).item() for batch in batches]
         window = sum(sums) / sum(counted.weights)
         if self.formula.whole and len(batches) > 1:
