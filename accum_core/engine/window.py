@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from accum_core.engine.lockstep import collector, has_to_step, in_step, note_micro_batch
+from accum_core.engine.lockstep import has_to_step, in_step, note_micro_batch
 from accum_core.engine.objectives import Objective, needs_whole_window, window_loss
 from accum_core.engine.objectives.penalty import add_penalties, penalty_loss
 from accum_core.engine.precision import Precision, narrow, widen
@@ -148,13 +148,12 @@ class Accumulation:
         """One forward and backward pass, or all of them in step."""
         if self._in_step:
             passes = [partial(self._forward, index) for index in range(len(self._micro_batches))]
-            with collector.at_rest():
-                sums = in_step(self._model, passes, world_size=self._world_size)
-                try:
-                    self._backward(sums)
-                except BaseException as error:
-                    note_micro_batch(self._model, error)
-                    raise
+            sums = in_step(self._model, passes, world_size=self._world_size)
+            try:
+                self._backward(sums)
+            except BaseException as error:
+                note_micro_batch(self._model, error)
+                raise
             self.index = len(passes)
             return
         # Forward and backward: the reducer is told in the forward pass whether there is anything to exchange.

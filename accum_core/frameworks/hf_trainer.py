@@ -71,7 +71,6 @@ EXPLANATIONS = {
     "one does not, nobody divides.",
     "kwargs_used/ignored_pixels": "It counts the labels that are not -100, whatever label the loss ignores.",
     "kwargs_used/class_weights": "It counts labels, where a class-weighted mean divides by their class weights.",
-    "kwargs_used/batch_norm": "Each forward pass normalises by its own micro-batch, and no argument changes that.",
     "loss_func/ignored_pixels": "It counts the labels that are not -100, whatever label the loss ignores.",
     "loss_func/class_weights": "It counts labels, where a class-weighted mean divides by their class weights.",
     "causal/*": "The first label of a sequence is never predicted. The Trainer leaves it out of its count only for "
@@ -94,6 +93,7 @@ EXPLANATIONS = {
     "the batch either, as it is a product of two means.",
 }
 MENDS = {
+    "mixture/*": "",
     "equal": "Divide in forward by num_items_in_batch, or leave **kwargs away: then the Trainer divides.",
     "ragged": "Override get_batch_samples to give what the window's mean divides by, and divide by it in "
     "compute_loss_func.",

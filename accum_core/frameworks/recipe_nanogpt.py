@@ -39,7 +39,6 @@ EXPLANATIONS = {
     "two_ranks": "Each rank divides by its share of N, and the exchange takes the mean over ranks.",
     "logged_loss": "It logs the last micro-batch's loss, times N to undo the division.",
     "batch_norm": "Each forward pass normalises by its own micro-batch.",
-    "resume": "It saves after an update alone, and keeps no place in its data, which are drawn at random.",
 }
 MENDS = {
     "ragged": "Sum instead, and divide by what the window holds.",
@@ -56,7 +55,9 @@ def train(task: Task) -> Outcome:
     """Its training loop, with the data's own order."""
     settings = task.settings
     if settings.stop_after:
-        raise RuntimeError("the script saves after an update alone, and keeps no place in its data")
+        raise RuntimeError(
+            "this recipe refuses in the script's place, which saves after an update alone and draws its data anew"
+        )
     model, optimizer = distributed(task), plain.optimizer(task)
     scheduler, batches, logged = plain.scheduler(task, optimizer), endless(task), []
     steps, autocast = settings.accumulation_steps, settings.precision == "bfloat16"

@@ -33,7 +33,6 @@ EXPLANATIONS = {
     "two_ranks": "Each rank divides by its own micro-batches, and the exchange takes the mean over ranks.",
     "logged_loss": "It logs the last micro-batch's loss, and beside it the mean over the epoch's samples so far.",
     "batch_norm": "Each forward pass normalises by its own micro-batch.",
-    "resume": "It saves at an epoch's end alone.",
 }
 MENDS = {
     "ragged": "A loader with drop_last=False, and sums divided by what the window holds.",
@@ -68,7 +67,7 @@ def train(task: Task) -> Outcome:
     """Its training loop: the last micro-batches of an epoch are divided by their own number."""
     settings = task.settings
     if settings.stop_after:
-        raise RuntimeError("the script saves at the end of an epoch alone")
+        raise RuntimeError("this recipe refuses in the script's place, which saves at the end of an epoch alone")
     model, optimizer, loader = distributed(task), plain.optimizer(task), plain.loader(task, dealt=True, drop_last=True)
     scheduler, autocast, logged = plain.scheduler(task, optimizer), settings.precision == "bfloat16", []
     left = len(loader) % settings.accumulation_steps

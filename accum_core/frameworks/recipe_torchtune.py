@@ -28,7 +28,6 @@ EXPLANATIONS = {
     "n_above_epoch": "It steps at every N micro-batches of an epoch, so an epoch with fewer makes no update.",
     "bf16": "Its bf16 makes the parameters themselves bfloat16, and so the sums and the updates.",
     "batch_norm": "Each forward pass normalises by its own micro-batch.",
-    "resume": "It saves at an epoch's end, or after an update.",
 }
 MENDS = {
     "ragged": "A loader with drop_last=False, and windows read ahead.",
@@ -44,7 +43,9 @@ def train(task: Task) -> Outcome:
     """Its training loop: means times their labels, and one division."""
     settings = task.settings
     if settings.stop_after:
-        raise RuntimeError("the recipe saves at the end of an epoch, or after an update")
+        raise RuntimeError(
+            "this recipe refuses in the place of theirs, which saves at the end of an epoch or after an update"
+        )
     dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float64
     task.model.to(dtype)
     model, optimizer, loader = distributed(task), plain.optimizer(task), map_style(task)
