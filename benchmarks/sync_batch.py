@@ -40,7 +40,7 @@ EFFECTIVE: Final = 32
 SIZES: Final = (1, 2, 4, 8)
 PLACES: Final = ("none", "host", "recompute")
 MODELS: Final = ("unet", "deeplab")
-REPEATS: Final = 11
+REPEATS: Final = 25
 DEVICE_BAR, TIME_BAR = 1.25, 2.5
 Ways = dict[str, list[MicroBatch]]
 

@@ -103,7 +103,7 @@ class Leave(Function):
     def forward(ctx: Any, crossing: Crossing, input: Tensor, token: Tensor, *held: Tensor) -> Any:
         ctx.set_materialize_grads(False)
         ctx.mark_dirty(*held)
-        ctx.crossing, ctx.token = crossing, torch.zeros_like(token)
+        ctx.crossing, ctx.token = crossing, token.detach()  # a zero of its kind
         assert crossing.meeting is not None
         return crossing.meeting.normalise(input), *held
 

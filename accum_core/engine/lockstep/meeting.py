@@ -2,7 +2,7 @@
 
 With x over all samples and pixels of the window, n values a channel, r = 1 / sqrt(var + eps) and z = (x - mean) r:
 
-- forward, y = w z + b: passes give their own n, mean and sum of squared distances, which add up to the window's
+- forward, y = w z + b: passes give their own n, mean and variance, which add up to the window's
   (Chan, Golub and LeVeque 1979), then each normalises its own x;
 - backward, dx = w r (dy - sum(dy) / n - z sum(dy z) / n): passes give their own sums of dy and dy z, which also are
   the gradients of b and w, then each makes its own dx (Ioffe and Szegedy 2015, section 3).
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -25,31 +26,30 @@ from accum_core.errors import SettingError
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Of n values a channel: mean, and sum of squared distances from it, float64 ``[C]``."""
+    """Of n values a channel: mean, and variance about it without correction, ``[C]``."""
 
     count: int
     mean: Tensor
-    squares: Tensor
+    variance: Tensor
 
     @classmethod
     def of(cls, input: Tensor) -> Moments:
-        """Of one micro-batch ``[M, C, ...]``, which may be empty."""
+        """Of one micro-batch ``[M, C, ...]``, which may be empty; in the type that its sums are taken in."""
         if not input.numel():
-            nothing = input.new_zeros(input.shape[1], dtype=torch.float64)
+            nothing = wide(input.new_zeros(input.shape[1]))
             return cls(0, nothing, nothing)
         mean, variance = torch.batch_norm_update_stats(wide(input.detach()), None, None, 0.0)
-        count = input.numel() // input.shape[1]
-        return cls(count, mean.double(), variance.double() * count)
+        return cls(input.numel() // input.shape[1], mean, variance)
 
     @classmethod
     def together(cls, parts: Sequence[Moments]) -> Moments:
-        """Of all parts: about the common mean, so nothing large is subtracted."""
-        means = torch.stack([part.mean for part in parts])
-        counts = means.new_tensor([[part.count] for part in parts])
+        """Of all parts, in float64: about the common mean, so nothing large is subtracted."""
+        means = torch.stack([part.mean for part in parts]).double()
+        variances = torch.stack([part.variance for part in parts]).double()
         count = sum(part.count for part in parts)
-        mean = (means * (counts / max(1, count))).sum(0)
-        squares = torch.stack([part.squares for part in parts]).sum(0) + ((means - mean).square_() * counts).sum(0)
-        return cls(count, mean, squares)
+        shares = means.new_tensor([[part.count / max(1, count)] for part in parts])
+        mean = (means * shares).sum(0)
+        return cls(count, mean, (((means - mean).square_() + variances) * shares).sum(0))
 
 
 class Meeting:
@@ -78,9 +78,9 @@ class Meeting:
                 "norm", "sync_batch", f"layer {name} has one value a channel in the whole window; make it larger"
             )
         self.count, self.mean = window.count, window.mean
-        self.biased = window.squares / window.count
-        self.variance = window.squares / (window.count - 1)
-        self._sums: list[Tensor] = []
+        self.biased = window.variance
+        self.variance = window.variance * (window.count / (window.count - 1))
+        self._sums: list[tuple[Tensor, Tensor]] = []
         self._task = -1  # the backward pass that they are of
         self._factors: list[Tensor] = []
         self._type, self._dimensions = wide(like.new_empty(0)).dtype, like.dim()  # its bytes are away
@@ -106,7 +106,7 @@ class Meeting:
         self._begin()
         if not input.numel():
             return
-        sums = torch.ops.aten.native_batch_norm_backward.default(
+        _, along, whole = torch.ops.aten.native_batch_norm_backward.default(
             wide(gradient),
             wide(input),
             self._ones,
@@ -117,7 +117,7 @@ class Meeting:
             self.layer.eps,
             (False, True, True),
         )
-        self._sums.append(torch.stack(sums[1:]))
+        self._sums.append((along, whole))
 
     def close(self) -> tuple[Tensor, Tensor] | tuple[None, None]:
         """All passes have given their sums: the gradients of weight and bias, of this rank's samples.
@@ -129,7 +129,11 @@ class Meeting:
         self._factors = []
         if not self._sums and self.world_size == 1:
             return None, None
-        own = torch.stack(self._sums or [torch.zeros_like(self.mean).expand(2, -1)]).double().sum(0)
+        if self._sums:
+            parts = chain.from_iterable(zip(*self._sums, strict=True))
+            own = torch.stack(list(parts)).view(2, len(self._sums), -1).double().sum(1)
+        else:
+            own = self.mean.new_zeros(2, len(self.mean))
         window = own.clone()
         if self.world_size > 1:
             dist.all_reduce(window)
@@ -154,7 +158,8 @@ class Meeting:
         if not self._factors:
             return None
         slope, along, shift, mean = self._factors
-        result = torch.addcmul(shift, wide(input) - mean, along)
+        centred = wide(input) - mean
+        result = torch.addcmul(shift, centred, along, out=centred)
         if gradient is not None:
             result.addcmul_(wide(gradient), slope)
         return result.to(input.dtype)
@@ -166,7 +171,7 @@ def wide(tensor: Tensor) -> Tensor:
 
 
 def _over_ranks(own: Moments, world_size: int) -> list[Moments]:
-    packed = torch.cat([own.mean, own.squares, own.mean.new_tensor([own.count])])
+    packed = torch.cat([own.mean, own.variance, own.mean.new_tensor([own.count])])
     parts = [torch.empty_like(packed) for _ in range(world_size)]
     dist.all_gather(parts, packed)
     channels = len(own.mean)
