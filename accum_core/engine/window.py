@@ -202,7 +202,7 @@ class Accumulation:
             raise
         narrow(self._widened)
         summed = {name: total.item() for name, total in self._summed.items()}
-        samples = float(sum(len(inputs) for inputs, _ in self._micro_batches))
+        samples = float(sum(inputs.shape[0] for inputs, _ in self._micro_batches))
         over_ranks = sum_over_ranks({**summed, SAMPLES: samples}, self._world_size)
         samples = over_ranks.pop(SAMPLES)
         return WindowResult(
