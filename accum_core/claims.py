@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from accum_core.statistics import deviation_behind, seed_interval, seeds_needed
+from accum_core.equivalence import seeds_between
+from accum_core.statistics import deviation_behind, seed_interval
 
 VerdictWord = Literal["supported", "refuted", "inconclusive"]
 
@@ -84,17 +86,20 @@ class Claim(BaseModel):
     def seeds_to_decide(self, verdict: Verdict) -> int | None:
         """How many seeds of this spread would probably bring the claim to a verdict, were the true effect this one.
 
-        Probably: with the power ``accum_core.statistics.POWER``. The margin is the distance to the nearer bound.
+        Probably: with the power ``accum_core.statistics.POWER``. Between two bounds the interval has to clear both;
+        beyond one of them, that one.
 
         Returns:
             None where more would be needed than ``accum_core.statistics.MOST_SEEDS``.
         """
-        margin = min(abs(verdict.effect - bound) for bound in self._bounds)
-        return seeds_needed(margin, deviation_behind(verdict.high - verdict.effect, verdict.num_seeds))
+        near, far = sorted(abs(verdict.effect - bound) for bound in self._bounds)
+        inside = self._bounds[0] <= verdict.effect <= self._bounds[1]
+        deviation = deviation_behind(verdict.high - verdict.effect, verdict.num_seeds)
+        return seeds_between(near, far if inside else math.inf, deviation)
 
     @property
     def _bounds(self) -> tuple[float, float]:
         return (
-            float("-inf") if self.at_least is None else self.at_least,
-            float("inf") if self.at_most is None else self.at_most,
+            -math.inf if self.at_least is None else self.at_least,
+            math.inf if self.at_most is None else self.at_most,
         )

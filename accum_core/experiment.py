@@ -145,7 +145,7 @@ class Experiment:
             SettingError: naming the presets there are.
         """
         if name not in self.presets:
-            raise SettingError("preset", name, f"{self.name} has {', '.join(self.presets)}")
+            raise SettingError("preset", name, f"is no preset of {self.name}; use one of {', '.join(self.presets)}")
         return self.presets[name]
 
     def describe(self) -> dict[str, Any]:

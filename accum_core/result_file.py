@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final, Self
@@ -100,15 +101,22 @@ class ResultFile(ResultHeader):
         return self
 
     def write(self, path: Path) -> None:
-        """Replace the file in one step; of a run's pictures and opened layers a few are kept (``_slim``)."""
+        """Replace the file in one step; of a run's pictures and opened layers a few are kept (``_slim``).
+
+        Raises:
+            OSError: where it cannot be written; the file is then what it was, and nothing is left beside it.
+        """
         header = self.model_dump(mode="json", exclude={"runs"})
         body = "\n".join(_line(_slim(run)) for run in self.runs).encode()
         header["sha256"] = _seal(header, body)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile("wb", dir=path.parent, suffix=".part", delete=False) as part:
+        with ExitStack() as leaving:
+            part = leaving.enter_context(NamedTemporaryFile("wb", dir=path.parent, suffix=".part", delete=False))
+            leaving.callback(Path(part.name).unlink, missing_ok=True)  # on a full disk; else it has its name by then
             part.write(json.dumps(header).encode() + b"\n" + body + b"\n")
-        os.chmod(part.name, 0o644)  # a temporary file is the owner's alone; a result is for everyone
-        os.replace(part.name, path)
+            part.close()
+            os.chmod(part.name, 0o644)  # a temporary file is the owner's alone; a result is for everyone
+            os.replace(part.name, path)
 
     @classmethod
     def _made(cls, header: dict[str, Any], body: bytes) -> Self:

@@ -5,22 +5,41 @@ address that was stepped to; what the page then writes takes that address's plac
 such a run from another, so a page remembers here which address it knows of: another one is a step.
 
 A control may be moved before the browser has heard of the newest address and then comes with an older one, which is no
-step. So every control that changes the address says so by ``moved``.
+step. So every control that changes the address says so by ``mover``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import streamlit as st
 
-MOVED: Final = "history_moved"
+MARK: Final = "history_mark"
+
+
+class _Mark:
+    """Whether a control was moved since the page last looked."""
+
+    def __init__(self) -> None:
+        self.moved = False
+
+    def set(self) -> None:
+        self.moved = True
+
+
+def mover() -> Callable[[], None]:
+    """The callback of a control: what it shows now is what counts, not the address.
+
+    It touches nothing of Streamlit's. Where a newer request waits, Streamlit ends a callback at its first touch, and
+    puts that request back over one that came meanwhile: of quick keys the last would be lost.
+    """
+    return _mark().set
 
 
 def moved() -> None:
-    """Callback of a control: what it shows now is what counts, not the address."""
-    st.session_state[MOVED] = True
+    """The same, for a callback that does more."""
+    _mark().set()
 
 
 def stepped(page: str) -> bool:
@@ -29,8 +48,9 @@ def stepped(page: str) -> bool:
     Args:
         page: a name of the page, which stands in its session key.
     """
-    here = st.query_params.to_dict()
-    step = not st.session_state.pop(MOVED, False) and here != st.session_state.get(_key(page))
+    here, mark = st.query_params.to_dict(), _mark()
+    step = not mark.moved and here != st.session_state.get(_key(page))
+    mark.moved = False
     if step:  # now, as a next step may end this run of the page before it writes
         st.session_state[_key(page)] = here
     return step
@@ -41,6 +61,11 @@ def write(page: str, address: Mapping[str, str]) -> None:
     st.session_state[_key(page)] = dict(address)
     if address != st.query_params.to_dict():
         st.query_params.from_dict(address)
+
+
+def _mark() -> _Mark:
+    mark: _Mark = st.session_state.setdefault(MARK, _Mark())
+    return mark
 
 
 def _key(page: str) -> str:

@@ -85,7 +85,7 @@ def open_page(store: Store) -> Shown:
     """
     refusals = [sentence for sentence in (st.session_state.pop(PROBLEM, None),) if sentence]
     told = len(refusals)
-    run, base, wanted = None, RunConfig.of(), None
+    run, base, wanted, form = None, RunConfig.of(), None, settings.USUAL_FORM
     try:
         run = _chosen_run(store)
         base = store.present_config(run.id) if run else base
@@ -93,6 +93,7 @@ def open_page(store: Store) -> Shown:
         refusals.append(literal(str(error)))
     try:
         wanted = settings.read(st.query_params, base)
+        form = settings.form(st.query_params)
     except SettingError as error:
         refusals.append(literal(str(error)))
     strayed = len(refusals) > told
@@ -100,6 +101,7 @@ def open_page(store: Store) -> Shown:
         empty = not strayed and not _addressed()
         stored = stored_run(store, base) if empty and run is None else None
         fill(stored.config if stored else wanted or base)
+        st.session_state[key(settings.FORM)] = form
     config = None
     try:
         config = _in_controls(base)
@@ -138,6 +140,8 @@ def remember(shown: Shown) -> None:
     wanted = settings.address(config, shown.base, run_id)
     if axis := st.query_params.get(settings.AXIS):  # the charts' script writes it
         wanted[settings.AXIS] = axis
+    if (form := st.session_state[key(settings.FORM)]) != settings.USUAL_FORM:
+        wanted[settings.FORM] = form
     if wanted != st.query_params.to_dict():
         st.query_params.from_dict(wanted)
 
@@ -213,7 +217,7 @@ def _chosen_run(store: Store) -> Run | None:
 
 def _addressed() -> bool:
     """The address names a run or a setting."""
-    return bool(st.query_params.keys() - {settings.AXIS})
+    return bool(st.query_params.keys() - {settings.AXIS, settings.FORM})
 
 
 def _in_controls(base: RunConfig) -> RunConfig:

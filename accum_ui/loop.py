@@ -7,6 +7,8 @@ import streamlit as st
 from accum_core.records import RunConfig
 from accum_core.runs.store import Run, Store
 from accum_ui import take_home
+from accum_ui.lab import key
+from accum_ui.settings import FORM
 
 
 def show(store: Store, config: RunConfig, run: Run | None) -> None:
@@ -22,4 +24,4 @@ def show(store: Store, config: RunConfig, run: Run | None) -> None:
             on_click="ignore",
         )
     changed = run is not None and run.altered and store.present_config(run.id) == config
-    take_home.show(config, key="lab", altered=changed, code=True)
+    take_home.show(config, key="lab", form={"key": key(FORM)}, altered=changed, code=True)

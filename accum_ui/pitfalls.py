@@ -61,7 +61,7 @@ def _controls(cards: Cards) -> None:
         key=GROUP,
         required=True,
         label_visibility="collapsed",
-        on_change=history.moved,
+        on_change=history.mover(),
     )
     st.text_input(
         "Search",
@@ -69,7 +69,7 @@ def _controls(cards: Cards) -> None:
         placeholder="Search: Adam, NaN, transformers ...",
         label_visibility="collapsed",
         type="search",
-        on_change=history.moved,
+        on_change=history.mover(),
     )
 
 

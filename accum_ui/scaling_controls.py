@@ -102,7 +102,7 @@ def _set(field: str, value: Any) -> None:
 
 def _bound(field: str) -> dict[str, Any]:
     """What ties a widget to its state, and its moves to the address."""
-    return {"key": key(field), "on_change": history.moved}
+    return {"key": key(field), "on_change": history.mover()}
 
 
 def _counts(choice: Choice) -> None:

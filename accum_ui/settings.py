@@ -16,6 +16,9 @@ from accum_core.records import RunConfig
 RUN: Final = "run"
 AXIS: Final = "x"
 AXES: Final = ("updates", "samples", "seconds")
+FORM: Final = "form"
+USUAL_FORM: Final = "script"
+"""Of those in ``accum_core.export.FORMS``."""
 FIELDS: Final[Mapping[str, tuple[str, type]]] = {
     "workload": ("workload", str),
     "model": ("model", str),
@@ -39,8 +42,8 @@ def read(address: Mapping[str, str], base: RunConfig) -> RunConfig:
     Raises:
         SettingError: naming the parameter and the value that cannot be.
     """
-    if address.get(AXIS, AXES[0]) not in AXES:
-        raise SettingError(AXIS, address[AXIS], f"is no horizontal axis; use {', '.join(AXES)}")
+    check_axis(address)
+    form(address)
     wanted: dict[str, Any] = {}
     for name, (field, kind) in FIELDS.items():
         if name in address:
@@ -53,6 +56,31 @@ def read(address: Mapping[str, str], base: RunConfig) -> RunConfig:
     except SettingError as error:
         # Told as the address has it: "micro" for micro_batch_size.
         raise SettingError(PARAMETERS.get(error.field, error.field), error.value, error.remedy) from None
+
+
+def check_axis(address: Mapping[str, str]) -> None:
+    """Refuse a horizontal axis that the charts have not.
+
+    Raises:
+        SettingError: naming those there are.
+    """
+    if address.get(AXIS, AXES[0]) not in AXES:
+        raise SettingError(AXIS, address[AXIS], f"is no horizontal axis; use {', '.join(AXES)}")
+
+
+def form(address: Mapping[str, str]) -> str:
+    """The form of export that an address asks for.
+
+    Raises:
+        SettingError: for one that there is not.
+    """
+    # Here, since the first page reads this file and needs no export.
+    from accum_core.export import FORMS
+
+    asked = address.get(FORM, USUAL_FORM)
+    if asked not in FORMS:
+        raise SettingError(FORM, asked, f"use one of {', '.join(FORMS)}")
+    return asked
 
 
 def adjusted(base: RunConfig, wanted: Mapping[str, Any]) -> RunConfig:

@@ -38,11 +38,18 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(path: Path) -> Iterator[str]:
     """The app as a person starts it, on a port of its own with a store of its own."""
+    with serving(path) as address:
+        yield address
+
+
+@contextmanager
+def serving(path: Path, **environment: str) -> Iterator[str]:
+    """The app in a process of its own, with some environment variables more; gives its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    environment = {**os.environ, "ACCUMULATION_LAB_STORE": str(path), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "ACCUMULATION_LAB_STORE": str(path), "OMP_NUM_THREADS": "1", **environment}
     with open(path.parents[1].joinpath("server.log"), "wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:

@@ -55,6 +55,14 @@ def test_seeds_to_decide_follow_from_the_margin_and_the_spread():
     assert claim(at_least=2.0).seeds_to_decide(judged) is None
 
 
+def test_between_two_bounds_the_seeds_have_to_clear_both():
+    """The same spread at 0.2 from either bound. Known deviation: ((z(0.9) + z(0.975)) / 0.2)^2 = 262.7 seeds; Student's
+    quantile adds about z(0.975)^2 / 2 = 1.9."""
+    judged = claim(at_least=1.8, at_most=2.2).judge([1.0, 2.0, 3.0])
+    assert claim(at_least=1.8, at_most=2.2).seeds_to_decide(judged) in (264, 265, 266)
+    assert claim(at_least=1.5, at_most=1.8).seeds_to_decide(judged) == 199  # outside, one bound decides
+
+
 def test_a_bound_that_is_met_exactly_supports():
     """Seeds that all give 20 have the interval [20, 20]; 0.1 and 0.15 are no binary fractions, and three of them
     summed in float64 and divided by 3 are not what they were."""

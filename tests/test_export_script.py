@@ -25,6 +25,7 @@ MLP = {**DIGITS, "model": "mlp", "norm": "group"}
 TEXT = {**SHORT, "workload": "pydoc_paragraphs", "model": "gpt", "effective_batch_size": 4}
 HEADS = {**SHORT, "workload": "landcover_recipe", "model": "lraspp_mobilenet_v3_large", "effective_batch_size": 4}
 GROWING = {"schedule": "step", "milestones": (1, 2), "decay": "batch", "decay_factor": 0.5}
+TUNED = {"beta2": 0.95, "clip_norm": 1.0, "schedule": "cosine", "weight_decay": 0.0}
 ADAMW = {"optimizer": "adamw", "learning_rate": 1e-3}
 
 # The number of threads decides the order of a convolution's sums, so both sides take one.
@@ -111,6 +112,7 @@ def test_script_gives_the_engines_losses(weights_for_miou: None, settings: dict[
         {**TEXT, "reduction": "mean_of_means", "precision": "bfloat16_autocast", "clip_norm": 1.0},
         {**TEXT, "workload": "pydoc_blocks"},
         {**TEXT, **ADAMW, "workload": "sft", "model": "tiny_lm"},
+        {**TEXT, **ADAMW, **TUNED, "workload": "sft_packed", "model": "tiny_lm", "reduction": "mean_of_means"},
     ],
     ids=str,
 )

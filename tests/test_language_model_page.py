@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +48,24 @@ def address(test: AppTest) -> dict[str, str]:
 
 
 def text(test: AppTest) -> str:
-    shown = (*test.header, *test.markdown, *test.caption, *test.info, *test.error, *test.code)
+    shown = (*test.header, *test.markdown, *test.caption, *test.info, *test.error, *test.warning, *test.code)
     return "\n".join(str(element.value) for element in shown)
+
+
+def rows(test: AppTest) -> list[list[str]]:
+    """The rows of all tables, cell by cell."""
+    bodies = [html.proto.body for html in test.get("html")]
+    lines = [line for body in bodies if "<table" in body for line in re.findall(r"<tr>(.*?)</tr>", body)]
+    return [[unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line)] for line in lines]
 
 
 def press(test: AppTest, key: str) -> AppTest:
     return checked(test.button(key=key).click().run())
 
 
-def add(store: Store, config: RunConfig, *, seconds: float = 2.0, kept: int = 2**20, loss: float = 2.0) -> None:
+def add(
+    store: Store, config: RunConfig, *, seconds: float = 2.0, kept: int = 2**20, loss: float = 2.0, error: float = 0.5
+) -> None:
     """A finished run of two updates, each of 50 learnt tokens a sample; the numbers are chosen."""
     size = config.effective_batch_size
     samples = {"prompts": ["def a():\n"], "likeliest": ["Say it.\n"], "drawn": [""]}
@@ -62,7 +73,12 @@ def add(store: Store, config: RunConfig, *, seconds: float = 2.0, kept: int = 2*
         "samples_per_second": size / seconds,
         "terms": {"cross_entropy": Term(loss=loss, weight=50.0 * size)},
     }
-    instruments = {"saved_bytes": {"micro_batch": kept, "full_batch": 32 * kept}, "samples": samples}
+    gradient = {"relative_error": error, "cosine": 0.9, "norm_ratio": 1.0, "by_layer": {"head": error}}
+    instruments = {
+        "saved_bytes": {"micro_batch": kept, "full_batch": 32 * kept},
+        "samples": samples,
+        "gradient_error": gradient,
+    }
     records = (
         record(1, samples=size, instruments=instruments, **fields),
         record(
@@ -102,20 +118,23 @@ def test_stored_costs_are_told_in_numbers(store: Store) -> None:
     for config in choices.cost_configs(Choice()):
         micro = config.micro_batch_size
         add(store, config, kept=micro * 2**20, seconds=6.0 if micro == 1 else 2.0)
-    shown = text(page())
+    test = page()
+    shown = text(test)
     assert (
         "Micro-batches of 1 keep 16 times less for the backward pass than those of 16 and take 3 times as long" in shown
     )
     # 50 learnt tokens a sample, 32 samples in 6 and in 2 seconds.
-    assert "| 1 | 32 | 1.0 MiB | 6.00 s | 267 |" in shown
-    assert "| 8 | 4 | 8.0 MiB | 2.00 s | 800 |" in shown
+    found = rows(test)
+    assert ["1", "32", "1.0 MiB", "6.00 s", "267"] in found
+    assert ["8", "4", "8.0 MiB", "2.00 s", "800"] in found
 
 
 def test_missing_runs_are_estimated_from_the_stored_ones(store: Store) -> None:
     add(store, choices.cost_configs(Choice())[0], seconds=3.2)  # 10 samples a second
     labels = {button.key: button.label for button in page().button}
     assert labels["lm_run_costs"] == "Run the 4 missing runs: about 51 s"  # 4 x 4 x 32 samples
-    assert labels["lm_run_advice"] == "Run the 2 missing runs: about 7 min"  # 2 x 64 x 32 samples
+    assert labels["lm_run_divisions"] == "Run the 3 missing runs: about 3 min"  # 3 x 16 x 32 samples
+    assert labels["lm_run_advice"] == "Run the 2 missing runs: about 2 min"  # 2 x 16 x 32 samples
 
 
 def test_the_advice_is_tested_at_equal_samples_and_half_life(store: Store) -> None:
@@ -134,6 +153,47 @@ def test_the_advice_is_told_in_nats(store: Store) -> None:
     add(store, large, loss=1.75)
     add(store, small, loss=1.5)
     assert "the batch of 4 ends 0.25 nats a byte below the accumulated 32, after the same functions" in text(page())
+
+
+def test_the_divisions_are_told_beside_one_pass(store: Store) -> None:
+    whole, exact, means = choices.division_configs(Choice(reduction="sum"))
+    assert (whole.micro_batch_size, whole.reduction) == (32, "exact") and whole == exact.reference()
+    assert means == exact.model_copy(update={"reduction": "mean_of_means"})
+    add(store, whole, error=0.0, loss=1.5)
+    add(store, exact, error=2.6e-7, loss=1.5001)
+    assert rows(page())[:4] == [
+        ["Window", "Divided", "Gradient error", "Held-out loss (nats a byte)"],
+        ["32 = 1 × 32", "by the window's docstring bytes (exact)", "0", "1.5000"],
+        ["32 = 8 × 4", "by the window's docstring bytes (exact)", "2.6 × 10⁻⁷", "1.5001"],
+        ["32 = 8 × 4", "each micro-batch by its own (mean_of_means)", "", "missing"],
+    ]
+    add(store, means, error=0.25, loss=1.5625)
+    test = page()
+    assert "Averaging the micro-batches' means is off by 25 %, dividing by the window's bytes by 3 × 10⁻⁷" in text(test)
+    assert rows(test)[3][2:] == ["0.25", "1.5625"]
+
+
+def test_one_micro_batch_has_nothing_to_average(store: Store) -> None:
+    assert "micro-batches' means" not in text(page(micro="32"))
+
+
+def test_what_runs_can_be_stopped(store: Store) -> None:
+    test = page()
+    assert "lm_stop_run" not in {button.key for button in test.button}
+    test = press(press(test, "lm_run"), "lm_stop_run")
+    assert {run.state for run in store.runs()} == {"stopped"}
+    assert test.button(key="lm_run").label == "Run"
+    press(test, "lm_run")
+    assert sorted(run.state for run in store.runs()) == ["queued", "queued", "stopped", "stopped"]
+
+
+def test_why_a_run_failed_is_told_letter_by_letter(store: Store) -> None:
+    store.submit(choices.config(Choice()))
+    with store.database.writing() as connection:
+        connection.execute("UPDATE runs SET state = 'failed', error = 'loss = [nan](x) at update 1.'")
+    test = page()
+    assert [warning.value for warning in test.warning] == [r"loss = \[nan\](x) at update 1."] * 3
+    assert test.button(key="lm_run").label == "Run"
 
 
 def test_samples_are_shown_before_and_after(store: Store) -> None:
@@ -163,6 +223,8 @@ def test_settings_stand_in_the_address_and_come_back(store: Store) -> None:
         ("micro", "3", "micro = 3: does not divide effective = 32; use one of 1, 2, 4, 8, 16, 32"),
         ("seed", "-1", "seed = '-1': use a whole number from 0 to 2147483647"),
         ("effective", "12", "effective = '12': use one of 8, 16, 32, 64"),
+        ("x", "epochs", "x = 'epochs': is no horizontal axis; use updates, samples, seconds"),
+        ("form", "word", "form = 'word': use one of script, notebook, trainer, lightning, accelerate"),
     ],
 )
 def test_an_address_that_cannot_be_is_told_and_kept(store: Store, name: str, value: str, told: str) -> None:
@@ -172,6 +234,17 @@ def test_an_address_that_cannot_be_is_told_and_kept(store: Store, name: str, val
     test = page(**{name: value})
     assert len(test.error) == 1
     assert address(test) == {name: value}
+
+
+def test_the_form_of_export_and_the_axis_stay_in_the_address(store: Store) -> None:
+    test = page(x="samples", form="notebook")
+    assert test.segmented_control(key="lm_set_form").value == "notebook"
+    assert address(test) == {"x": "samples", "form": "notebook"}
+    checked(test.segmented_control(key="lm_set_form").set_value("trainer").run())
+    checked(test.selectbox(key="lm_set_micro").set_value(8).run())
+    assert address(test) == {"x": "samples", "form": "trainer", "micro": "8"}
+    checked(test.segmented_control(key="lm_set_form").set_value("script").run())
+    assert address(test) == {"x": "samples", "micro": "8"}
 
 
 def test_a_smaller_batch_must_be_smaller(store: Store) -> None:
@@ -186,4 +259,4 @@ def test_a_run_under_way_is_not_missing(store: Store) -> None:
     store.submit(arm.config)
     arm = measured.arm(store, arm.config)
     assert arm.is_live and not arm.is_missing
-    assert words.progress([arm]) == (0.0, "update 0 of 64 · 1 waiting")
+    assert words.progress([arm]) == (0.0, "update 0 of 16 · 1 waiting")

@@ -95,6 +95,8 @@ def test_the_command_writes_it(committed: Path, tmp_path: Path, capsys: pytest.C
         (["nothing", "--html", "{}/r.html"], 2, "NAME = 'nothing': is no experiment"),
         (["wu_he_2018_group_norm", "--html", "{}/r.html"], 1, "--commit-results computes one."),
         ([made_findings.NAME, "--html", "{}/absent/r.html"], 2, "--html = "),
+        ([made_findings.NAME, "--html", "{}"], 2, "cannot be written (Is a directory); name a file"),
+        ([made_findings.NAME, "--html", "{}/" + "r" * 300], 2, "cannot be written (File name too long); name a file"),
         ([made_findings.NAME], 2, "Missing option '--html'"),
     ],
 )

@@ -201,6 +201,7 @@ def test_failed_runs_are_asked_for_again(store: Store) -> None:
     (failed,) = plan.look(store, TINY).of("failed")
     assert failed.run is not None and failed.run.error == "There was no room."
     assert words.run_button([failed], 4, None) == "Run the missing run"
+    assert words.run_button([failed] * 4, 4, 31, again=True) == "Run the 4 runs again: about 31 s"
 
 
 def test_a_card_says_claim_figure_verdict_and_origin() -> None:
@@ -221,3 +222,28 @@ def test_a_card_says_claim_figure_verdict_and_origin() -> None:
     hostile = replace(experiment, title="<script>", claims=(TINY.claims[0].model_copy(update={"statement": "a < b"}),))
     text = cards.card(hostile, None, dark=False)
     assert "<script>" not in text and "a &lt; b" in text
+
+
+def test_what_was_found_here_is_told_beside_what_is_committed() -> None:
+    """BatchNorm's loss of 0.2, 0.3 and 0.4 does not decide a threshold of 0.2, and 0.5 throughout does."""
+    committed = made_findings.found().judged
+    here = list(committed)
+    same = "Every effect of every seed is equal to the committed one to the last bit."
+    count = len(committed)
+    told = words.beside_committed(here, committed)
+    assert told == f"All verdicts ({count} of {count}) are those of the committed result. {same}"
+    one = here[0]
+    assert one.claim.id == "batch_norm_loses"
+    near = {11: one.effects[11], 12: one.effects[12], 13: one.effects[13] + 1e-12}
+    here[0] = replace(one, effects=near, verdict=one.claim.judge(list(near.values())))
+    effects = sum(len(judged.effects) for judged in committed)
+    assert words.beside_committed(here, committed).endswith(
+        f"Effects, one a claim and seed, that differ from the committed ones: 1 of {effects}."
+    )
+    far = dict.fromkeys(one.effects, 0.5)
+    here[0] = replace(one, effects=far, verdict=one.claim.judge(list(far.values())))
+    told = words.beside_committed(here, committed)
+    assert told.startswith(
+        f"Verdicts that are not those of the committed result: 1 of {count}. Here supported, there in"
+    )
+    assert told.endswith(f": 3 of {effects}.")

@@ -155,6 +155,20 @@ def test_run_queues_the_bench_and_shows_how_far_it_is(committed: Path, store: St
     assert test.button(key="reproduce_submit").label == f"Run the {total} runs"
 
 
+@pytest.mark.parametrize("button", ["", "reproduce_submit", "reproduce_vary_submit"])
+def test_a_broken_store_is_told_once(button: str, committed: Path, store: Store) -> None:
+    test = page(paper=NAME, run="batch_2", n="4")
+    store.path.write_bytes(b"This was a store. " * 1000)
+    for part in ("-wal", "-shm"):
+        store.path.with_name(store.path.name + part).unlink(missing_ok=True)
+    run._look.clear()
+    press(test, button) if button else checked(test.run())
+    (error,) = test.error
+    assert error.value.startswith(f"The store {store.path} is no store of runs")
+    assert "Vary it" not in [header.value for header in test.header]
+    assert test.get("plotly_chart")  # what needs no store stands
+
+
 def test_a_run_that_failed_is_shown_with_its_sentence(committed: Path, store: Store) -> None:
     first = plan.look(store, experiments.find(OTHER)).items[0]
     store.submit(first.config)

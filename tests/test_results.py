@@ -10,6 +10,7 @@ from pathlib import Path
 
 import made_results
 import pytest
+from full_disk import full_disk
 
 import experiments
 from accum_core import result_file
@@ -165,6 +166,14 @@ def test_a_run_without_a_record_belongs_to_no_result() -> None:
     content["runs"][0]["result"]["records"] = ()
     with pytest.raises(ValueError, match="a run has no record"):
         ResultFile.model_validate(content)
+
+
+def test_on_a_full_disk_the_file_stays_what_it_was_and_no_part_is_left(committed: Path) -> None:
+    before = committed.read_bytes()
+    with full_disk(1000), pytest.raises(OSError, match="File too large"):
+        made_results.digits().write(committed)
+    assert committed.read_bytes() == before
+    assert list(committed.parent.iterdir()) == [committed]
 
 
 def test_no_result_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import made_results
 import pytest
+from full_disk import full_disk
 
 import experiments
 from accum_core.claims import Claim
@@ -71,6 +72,26 @@ def test_one_that_fails_is_told_and_the_others_go_on(
     assert list(json.loads((tmp_path / "all.json").read_text())) == [SECOND]
 
 
+def test_on_a_full_disk_each_file_is_told_and_none_is_half_there(
+    carried_out: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "all.json"
+    monkeypatch.setattr(run_module, "Store", lambda: None)  # which would be full too
+    with full_disk(100):
+        assert main(["run", "all", "--commit-results", "--json", str(path)]) == 1
+    assert carried_out == [FIRST, SECOND]
+    told = capsys.readouterr().err.splitlines()
+    for name, sentence in zip(carried_out, told, strict=False):
+        assert sentence.startswith(f"{experiments.result_path(name)}: could not be written (File too large); the store")
+    assert not any((tmp_path / "results").iterdir())
+    assert main(["run", FIRST, "--json", str(path)]) == 0
+    before = path.stat().st_size
+    with full_disk(before // 2):
+        assert main(["run", FIRST, "--json", str(path)]) == 1
+    assert "could not be written (File too large); name another file" in capsys.readouterr().err
+    assert not path.exists()
+
+
 def test_experiments_without_the_preset_are_left_out(carried_out: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = experiments.find(FIRST), experiments.find(SECOND)
     small = replace(second, presets={**second.presets, "small": second.presets["smoke"]})
@@ -98,19 +119,26 @@ def test_seeds_that_no_experiment_takes_are_refused_once(
 
 def test_a_preset_of_no_experiment_is_refused(carried_out: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "all", "--preset", "huge"]) == 2
-    assert capsys.readouterr().err.startswith("--preset = 'huge': is a preset of no experiment")
+    assert capsys.readouterr().err.startswith(
+        "--preset = 'huge': is a preset of no experiment; use one of smoke, bench"
+    )
     assert carried_out == []
 
 
-def test_ctrl_c_ends_all_of_them(
-    carried_out: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_ctrl_c_ends_all_of_them_and_keeps_what_was_found(
+    carried_out: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+    first = standing_in(carried_out, fails=())
+
+    def interrupted(experiment: Experiment, *rest: Any, **more: Any) -> ResultFile:
+        if experiment.name == SECOND:
+            raise KeyboardInterrupt
+        return first(experiment, *rest, **more)
 
     monkeypatch.setattr(run_module, "run_experiment", interrupted)
-    assert main(["run", "all"]) == 130
+    assert main(["run", "all", "--json", str(tmp_path / "all.json")]) == 130
     assert capsys.readouterr().err.count("the same command") == 1
+    assert list(json.loads((tmp_path / "all.json").read_text())) == [FIRST]
 
 
 def test_an_undecided_claim_says_how_many_seeds_might_decide_it() -> None:

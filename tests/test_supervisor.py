@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from small_runs import ROOT, kinds, small, wait_until
 
-from accum_core.runs import lifecycle
+from accum_core.errors import StoreError
+from accum_core.runs import lifecycle, supervisor
+from accum_core.runs.database import Database
 from accum_core.runs.store import Store
 from accum_core.runs.supervisor import Supervisor
 
@@ -78,3 +80,22 @@ def test_the_next_supervisor_takes_over_from_one_that_was_killed(store: Store) -
             # The worker follows its supervisor in good order: it hands the run back before it goes.
             assert kinds(store, run_id) == ["handed_back"]
             wait_until(lambda: store.get(run_id).worker in second.processes())
+
+
+def test_a_store_that_stays_full_is_told_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supervisor, "POLL_SECONDS", 0.01)
+    looks = 0
+
+    def full(database: Database, grace: float) -> list[int]:
+        nonlocal looks
+        looks += 1
+        if looks == 5:  # some space was free for a moment
+            return []
+        raise StoreError("The store cannot grow because the disk is full.")
+
+    monkeypatch.setattr(supervisor, "requeue_silent", full)
+    with Supervisor(store.path, workers=0):
+        wait_until(lambda: looks >= 10)
+    assert [record.getMessage() for record in caplog.records] == ["The store cannot grow because the disk is full."] * 2

@@ -10,13 +10,29 @@ import made_results
 import pytest
 
 import experiments
+from accum_core.claims import Claim
 from accum_core.engine import Training
+from accum_core.experiment import Experiment, Preset
 from accum_core.records import RunConfig, RunResult
 from accum_core.result_file import ResultFile, StoredRun
+from accum_core.runs.sweep import judge
 from experiments.cli import agreement, main
+from experiments.cli import verify as verify_module
 from experiments.cli.verify import smallest
 
-NAME = "wu_he_2018_group_norm"
+NAME, OTHER = "wu_he_2018_group_norm", "segmentation_batch_size"
+PAPERS = tuple(
+    Experiment(
+        name=name,
+        title="Whole and split",
+        question="Do their losses differ?",
+        papers=(),
+        claims=(Claim(id="alike", statement="The last losses differ by at most 9.", effect="loss", at_most=9),),
+        presets={"bench": Preset((1, 2), lambda seed: {}, "two tiny runs")},
+        measure=lambda runs: {"loss": runs["batch_4"].records[-1].loss - runs["batch_8"].records[-1].loss},
+    )
+    for name in (NAME, OTHER)
+)
 
 
 def trained(seed: int, micro: int) -> RunResult:
@@ -38,9 +54,8 @@ def computed(one_thread: None) -> ResultFile:
         for seed in (1, 2)
         for micro in (8, 4)
     ]
-    return made_results.digits().model_copy(
-        update={"seeds": (1, 2), "runs": tuple(runs), "environment": runs[0].result.environment}
-    )
+    made = {"claims": judge(PAPERS[0], "bench", runs), "runs": tuple(runs), "environment": runs[0].result.environment}
+    return made_results.digits().model_copy(update={"seeds": (1, 2), **made})
 
 
 def took(result: RunResult, seconds: float) -> RunResult:
@@ -50,6 +65,9 @@ def took(result: RunResult, seconds: float) -> RunResult:
 
 @pytest.fixture
 def committed(tmp_path: Path, computed: ResultFile, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of results holds what the made-up experiment of that name found."""
+    known = {paper.name: paper for paper in PAPERS}
+    monkeypatch.setattr(verify_module, "find", lambda name: known.get(name) or experiments.find(name))
     monkeypatch.setattr(experiments, "RESULTS", tmp_path)
     path = experiments.result_path(NAME)
     computed.write(path)
@@ -99,13 +117,51 @@ def test_a_number_that_differs_in_its_last_bit_is_told_with_code_1(
 def test_a_damaged_file_is_a_sentence_and_the_others_go_on(
     committed: Path, computed: ResultFile, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    damaged = experiments.result_path("segmentation_batch_size")
+    damaged = experiments.result_path(OTHER)
     computed.write(damaged)
     damaged.write_text(damaged.read_text().replace('"batch_8"', '"batch_9"'))
     assert main(["verify"]) == 1
     told = capsys.readouterr()
-    assert told.err.splitlines()[0].startswith("segmentation_batch_size.jsonl: its content does not match its sha256")
+    assert told.err.splitlines()[0].startswith(f"{OTHER}.jsonl: its content does not match its sha256")
     assert f"{NAME}  batch_4" in told.out
+
+
+def test_ctrl_c_leaves_the_rows_of_what_was_compared(
+    committed: Path, computed: ResultFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    computed.model_copy(update={"experiment": OTHER}).write(experiments.result_path(OTHER))
+    compute = verify_module._again
+
+    def interrupted(name: str, run: StoredRun) -> RunResult:
+        if name == NAME:  # the second in the order of their names
+            raise KeyboardInterrupt
+        return compute(name, run)
+
+    monkeypatch.setattr(verify_module, "_again", interrupted)
+    assert main(["verify"]) == 130
+    told = capsys.readouterr()
+    assert f"{OTHER}  batch_4" in told.out and NAME not in told.out
+    assert told.err.rstrip().splitlines()[-1] == "Interrupted."
+
+
+@pytest.mark.parametrize(
+    ("forged", "told"),
+    [
+        ({"verdict": "refuted"}, "the claim alike is refuted with "),
+        ({"low": -3.5}, "(-3.5 to "),
+        ({"num_seeds": 20}, "over 20 seeds there and supported with "),
+        ({"id": "alive"}, "and no claim of the experiment now"),
+    ],
+)
+def test_a_verdict_that_does_not_follow_from_the_records_is_told(
+    committed: Path, computed: ResultFile, forged: dict[str, Any], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file's seal is right: who can edit a file can seal it too."""
+    (verdict,) = computed.claims
+    computed.model_copy(update={"claims": (verdict.model_copy(update=forged),)}).write(committed)
+    assert main(["verify", NAME]) == 1
+    sentence = capsys.readouterr().err.splitlines()[0]
+    assert sentence.startswith(f"{NAME}.jsonl: the claim ") and told in sentence
 
 
 def test_a_result_that_is_asked_for_and_is_not_there_is_told(
@@ -114,7 +170,10 @@ def test_a_result_that_is_asked_for_and_is_not_there_is_told(
     assert main(["verify", "segmentation_norms"]) == 1
     assert "segmentation_norms.jsonl: cannot be read (No such file" in capsys.readouterr().err
     assert main(["verify", "nothing"]) == 2
-    assert f"'nothing': is no experiment; use one of {next(iter(experiments.discover()))}" in capsys.readouterr().err
+    assert (
+        f"NAME = 'nothing': is no experiment; use one of {next(iter(experiments.discover()))}"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

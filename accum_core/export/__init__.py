@@ -5,7 +5,8 @@ one machine with one number of threads. The forms for frameworks train with the 
 of samples. Where every micro-batch weighs the same they divide as the framework does by itself, which is exact then;
 where micro-batches weigh unequally they divide by what the window holds, as its documentation tells; and a run that
 asks for the mean of means gets it from the framework's own division. What a form cannot carry over is told in it and by
-``departures``. Proven by tests/test_export_script.py, test_export_notebook.py and test_export_frameworks.py.
+``departures``. Proven by tests/test_export_script.py, test_export_notebook.py, test_export_frameworks.py and, for what
+ends a run, test_export_stops.py.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ def departures(form: Form, config: RunConfig, *, altered: bool = False) -> tuple
             "The loss is taken as sums and weights: one whose samples meet one another, or that has a penalty, "
             "is not carried over."
         )
-    if form not in NAMES and config.non_finite == "skip_micro_batch":
-        found.append("non_finite = skip_micro_batch is not carried over: it stops at a loss that is not finite.")
+    if done := _non_finite(form, config):
+        found.append(f"non_finite = {config.non_finite} is not carried over: {done}.")
     if config.shrink_on_out_of_memory:
         found.append("shrink_on_out_of_memory is not carried over: a window that is too large for the memory ends it.")
     if config.exchange_every_micro_batch:
@@ -90,8 +90,6 @@ def _of_frameworks(form: Form, config: RunConfig) -> list[str]:
     if loss_kind(config) in ("valid", "heads") and (plain or form == "trainer"):
         which = "micro-batch" if plain else "window"
         found.append(f"A {which} without a valid label has no mean here: the loss becomes nan.")
-    if config.non_finite != "stop":
-        found.append(f"non_finite = {config.non_finite} is not carried over: {name} looks for nothing like it.")
     if config.precision == "bfloat16" and config.accumulate_in_float32:
         found.append("accumulate_in_float32 is not carried over: a window's gradients are summed in bfloat16.")
     if config.precision == "float16_autocast":
@@ -101,6 +99,14 @@ def _of_frameworks(form: Form, config: RunConfig) -> list[str]:
     if config.average_decay:
         found.append("average_decay is not carried over: the validation is that of the weights themselves.")
     return found
+
+
+def _non_finite(form: Form, config: RunConfig) -> str:
+    """What becomes of a window that is not finite, where that is not what the run's policy says."""
+    if form == "trainer" and config.precision == "float16_autocast":
+        return "" if config.non_finite == "skip_window" else "the Trainer skips a window that is not finite"
+    kept = ("stop",) if form in NAMES else ("stop", "skip_window")
+    return "" if config.non_finite in kept else "it stops at a loss or gradient that is not finite"
 
 
 def _tail(form: Form, config: RunConfig, plain: bool) -> str:

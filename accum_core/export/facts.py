@@ -36,6 +36,10 @@ TAILS: Final = {
 }
 
 
+MOST_SKIPS: Final = 30
+"""Windows in a row that a script leaves out before it stops, as ``engine.training`` does."""
+
+
 def facts(config: RunConfig) -> dict[str, Any]:
     """Every name that the templates use, apart from the imports and the statements of an export."""
     norm, measure = catalogue.entries("norms")[config.norm], measure_of(config.workload)
@@ -97,6 +101,8 @@ def facts(config: RunConfig) -> dict[str, Any]:
         "tail_note": TAILS[config.tail],
         "growing": growing,
         "growth": round(1 / config.decay_factor),
+        "largest": _largest(config, growing),
+        "most_skips": MOST_SKIPS,
         "grows_at": _grows_at(config),
         "split": "len(samples)" if growing and steps == 1 else "MICRO",
         "reconverts": growing and "accumulation_steps" in norm.get("OPTIONS", {}) and not is_text,
@@ -203,6 +209,13 @@ def _share(config: RunConfig) -> str:
         rest = f"min(1.0, {left})" if warmup else left
         decayed = f"math.sin(math.pi / 2 * {rest if warmup else f'({left})'}) ** 2" if shape.kind == "cosine" else rest
     return " * ".join(part for part in (warmup, decayed) if part) or "1.0"
+
+
+def _largest(config: RunConfig, growing: bool) -> str:
+    """The samples of the largest window, as an expression."""
+    if not growing:
+        return "EFFECTIVE"
+    return f"EFFECTIVE * {config.plan_at(config.updates).effective_batch_size // config.effective_batch_size}"
 
 
 def _grows_at(config: RunConfig) -> list[int]:

@@ -23,7 +23,6 @@ KNOWN: Final = {
     "Accelerator": "from accelerate import Accelerator",
     "F": "from torch.nn import functional as F",
     "cross_entropy": "from torch.nn.functional import cross_entropy",
-    "Trainer": "from transformers import Trainer, TrainingArguments",
     "convert_norms": "from accum_core.engine import convert_norms",
     "WeightAverage": "from accum_core.engine.averaging import WeightAverage",
     "in_step": "from accum_core.engine.lockstep import in_step",
@@ -32,8 +31,11 @@ KNOWN: Final = {
     "checkpoint_activations": "from accum_core.engine.recompute import checkpoint_activations",
     "LanguageSettings": "from accum_core.language_settings import LanguageSettings",
 }
-"""Name in a template -> its import, in the order in which they stand; those of the workloads make one line."""
-OF_WORKLOADS: Final = ("epoch_samples", "load", "load_with", "objective_of")
+"""Name in a template -> its import, in the order in which they stand; those of one module below make one line."""
+OF_MODULES: Final = {
+    "transformers": ("Trainer", "TrainerCallback", "TrainingArguments"),
+    "accum_core.engine.workloads": ("epoch_samples", "load", "load_with", "objective_of"),
+}
 STANDARD: Final = ("itertools", "math", "partial")
 
 
@@ -64,12 +66,14 @@ def with_imports(text: str, code: str) -> str:
     """
     used = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
     lines = {name: line for name, line in KNOWN.items() if name in used}
+    for module, names in OF_MODULES.items():
+        if found := [name for name in names if name in used]:
+            lines[module] = f"from {module} import {', '.join(found)}"
     standard = [line for name, line in lines.items() if name in STANDARD]
     third = [line for name, line in lines.items() if name not in STANDARD and "accum_core" not in line]
     # "import x" before "from x import y", each in the order of the alphabet.
     third.sort(key=lambda line: (line.startswith("from"), line.split()[1]))
-    of_workloads = f"from accum_core.engine.workloads import {', '.join(name for name in OF_WORKLOADS if name in used)}"
-    ours = sorted([*(line for line in lines.values() if "accum_core" in line), of_workloads])
+    ours = sorted(line for line in lines.values() if "accum_core" in line)
     groups = ["\n".join(group) for group in (standard, third, ours) if group]
     after = "\n\n" if re.search(rf"{re.escape(IMPORTS)}\n(?!\n)", text) else "\n"
     return text.replace(f"{IMPORTS}\n", "\n\n".join(groups) + after)

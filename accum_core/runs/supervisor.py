@@ -45,6 +45,7 @@ class Supervisor:
         workers = min(2, cores()) if workers is None else workers
         path = self._database.path
         self._children = [_Child(_command(path, workers), path.parent / LOG_NAME) for _ in range(workers)]
+        self._refused = ""
         self._closing = threading.Event()
         # Workers are told when the *thread* that started them ends, so one thread does it for the supervisor's life.
         self._thread = threading.Thread(target=self._serve, name="supervisor", daemon=True)
@@ -107,8 +108,11 @@ class Supervisor:
             # A little sooner than workers do, so that the process that hangs is known here and can be replaced.
             silent = requeue_silent(self._database, GRACE_SECONDS - 2 * POLL_SECONDS)
         except StoreError as error:
-            log.warning("%s", error)
+            if str(error) != self._refused:  # a full disk stays full for many looks
+                log.warning("%s", error)
+            self._refused = str(error)
             return
+        self._refused = ""
         for child in self._children:
             if child.process is not None and child.process.pid in silent:
                 child.process.kill()

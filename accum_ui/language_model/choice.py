@@ -1,22 +1,29 @@
 """What the reader of the page Language model chose, as runs and as the page's address. Pure: no Streamlit.
 
 ``/language-model?rows=packed&micro=2&reduction=mean_of_means``: what differs from the defaults stands in the address,
-so that the address alone rebuilds the page; a run is found by its settings.
+so that the address alone rebuilds the page; a run is found by its settings. The defaults are an experiment's, whose
+committed runs the page opens with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, Final, get_args
 
 from accum_core.batching import divisors
 from accum_core.errors import SettingError
+from accum_core.export import FORMS
 from accum_core.records import RunConfig
 from accum_core.reduction import ReductionKind
+from accum_ui.settings import USUAL_FORM, check_axis
+from experiments import find
 
-ROWS: Final = {"padded": "sft", "packed": "sft_packed"}
-"""How functions are laid out -> the workload."""
+EXPERIMENT: Final = "docstring_finetuning"
+"""Whose runs these are."""
+ROWS: Final = ("padded", "packed")
+"""How functions are laid out."""
 EFFECTIVE: Final = (8, 16, 32, 64)
 UPDATES: Final = (16, 64, 256)
 """Powers of four: one less divides by three, so that the last update is measured too."""
@@ -25,7 +32,6 @@ SMALL: Final = (1, 2, 4, 8)
 COSTED: Final = (1, 2, 4, 8, 16)
 """Micro-batch sizes of the table of costs."""
 COST_UPDATES: Final = 4
-BETA2: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class Choice:
         effective, micro: sizes in samples: functions, or packed rows.
         rate: the learning rate that the schedule multiplies.
         small: the smaller effective batch that is tried beside this one.
+        form: in which the run is taken home.
     """
 
     rows: str = "padded"
@@ -44,9 +51,10 @@ class Choice:
     micro: int = 4
     reduction: str = "exact"
     rate: float = 0.001
-    updates: int = 64
-    seed: int = 0
+    updates: int = 16
+    seed: int = 41
     small: int = 4
+    form: str = USUAL_FORM
 
 
 DEFAULT: Final = Choice()
@@ -59,6 +67,13 @@ def config(choice: Choice) -> RunConfig:
         SettingError: for a micro-batch that does not divide the effective batch.
     """
     return _run(choice, choice.effective, choice.micro, choice.updates, choice.rate, choice.reduction)
+
+
+def division_configs(choice: Choice) -> tuple[RunConfig, RunConfig, RunConfig]:
+    """One pass, the same window cut and divided exactly, and cut with its micro-batches' means averaged."""
+    size = choice.effective, choice.micro, choice.updates, choice.rate
+    exact = _run(choice, *size)
+    return exact.reference(), exact, _run(choice, *size, "mean_of_means")
 
 
 def cost_configs(choice: Choice) -> list[RunConfig]:
@@ -84,26 +99,32 @@ def advice_configs(choice: Choice) -> tuple[RunConfig, RunConfig]:
 
 
 def _run(choice: Choice, effective: int, micro: int, updates: int, rate: float, reduction: str = "exact") -> RunConfig:
-    return RunConfig.of(
-        workload=ROWS[choice.rows],
-        model="tiny_lm",
-        norm="layer",
-        effective_batch_size=effective,
-        micro_batch_size=micro,
-        reduction=reduction,
-        updates=updates,
-        learning_rate=rate,
-        warmup_updates=updates // 16,
-        schedule="cosine",
-        optimizer="adamw",
-        beta2=BETA2,
-        weight_decay=0.0,
-        clip_norm=1.0,
-        seed=choice.seed,
-        validate_every=updates // 4,
-        measure_every=(updates - 1) // 3,
-        extra_instruments=("samples",),
+    run = usual(choice.rows).model_copy(
+        update={
+            "effective_batch_size": effective,
+            "micro_batch_size": micro,
+            "reduction": reduction,
+            "updates": updates,
+            "learning_rate": rate,
+            "warmup_updates": updates // 16,
+            "seed": choice.seed,
+            "validate_every": updates // 4,
+            "measure_every": (updates - 1) // 3,
+        }
     )
+    run.check()
+    return run
+
+
+@cache
+def usual(rows: str) -> RunConfig:
+    """The experiment's exact run of its first seed, whose other settings all runs of the page have."""
+    return find(EXPERIMENT).preset("bench").configs(seeds()[0])[f"{rows}_exact"]
+
+
+def seeds() -> tuple[int, ...]:
+    """The experiment's seeds."""
+    return find(EXPERIMENT).preset("bench").seeds
 
 
 def micros(choice: Choice) -> list[int]:
@@ -129,6 +150,7 @@ def read(address: Mapping[str, str]) -> Choice:
     Raises:
         SettingError: naming the parameter, the value and what can be.
     """
+    check_axis(address)
     found = {}
     for field in fields(Choice):
         if field.name in address:
@@ -164,10 +186,11 @@ def address(choice: Choice) -> dict[str, str]:
 
 
 OPTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
-    "rows": tuple(ROWS),
+    "rows": ROWS,
     "effective": EFFECTIVE,
     "reduction": get_args(ReductionKind),
     "rate": RATES,
     "updates": UPDATES,
     "small": SMALL,
+    "form": tuple(FORMS),
 }

@@ -57,6 +57,11 @@ class Arm:
     measured: Measured | None
 
     @property
+    def is_done(self) -> bool:
+        """It was run to its end."""
+        return self.measured is not None
+
+    @property
     def is_live(self) -> bool:
         """It waits, runs or pauses."""
         return self.run is not None and self.run.state in LIVE

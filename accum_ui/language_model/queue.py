@@ -8,7 +8,7 @@ from typing import Final
 import streamlit as st
 
 from accum_core.errors import LabError
-from accum_core.records import RunConfig
+from accum_core.records import Message, RunConfig
 from accum_core.runs.store import LIVE, Store
 from accum_ui.lab import literal
 from accum_ui.language_model import words
@@ -37,9 +37,21 @@ def show(store: Store, name: str, arms: Sequence[Arm], known: Sequence[Arm]) -> 
         )
     if live := tuple(one.config for one in arms if one.is_live):
         st.fragment(_progress, run_every=SECONDS)(store, live)
-    for one in arms:
-        if one.run is not None and one.run.state == "failed":
-            st.warning(literal(one.run.error or "The run failed."), icon=":material/block:")
+    stopping(store, name, arms)
+    failures(arms)
+
+
+def failures(arms: Sequence[Arm]) -> None:
+    """Why runs came to no end, each reason once."""
+    reasons = [one.run.error or "The run failed." for one in arms if one.run is not None and one.run.state == "failed"]
+    for reason in dict.fromkeys(reasons):
+        st.warning(literal(reason), icon=":material/block:")
+
+
+def stopping(store: Store, name: str, arms: Sequence[Arm]) -> None:
+    """The button that stops what waits or runs, where something does."""
+    if live := [one.run.id for one in arms if one.run is not None and one.is_live]:
+        st.button("Stop", icon=":material/stop:", on_click=stop, args=(store, live), key=f"lm_stop_{name}")
 
 
 def submit(store: Store, configs: Sequence[RunConfig]) -> None:
@@ -47,6 +59,16 @@ def submit(store: Store, configs: Sequence[RunConfig]) -> None:
     try:
         for config in configs:
             store.submit(config)
+    except LabError as error:
+        st.session_state[PROBLEM] = str(error)
+
+
+def stop(store: Store, run_ids: Sequence[str]) -> None:
+    """Ask runs to stop; one that has ended meanwhile is left as it is."""
+    try:
+        for run_id in run_ids:
+            if store.get(run_id).state in LIVE:
+                store.send(run_id, Message(kind="stop"))
     except LabError as error:
         st.session_state[PROBLEM] = str(error)
 

@@ -15,6 +15,7 @@ from accum_ui import history
 from accum_ui.lab import literal
 from accum_ui.language_model import choice as choices
 from accum_ui.language_model.choice import DEFAULT, Choice
+from accum_ui.settings import AXIS
 
 PAGE: Final = "language_model"
 CHOICE: Final = "lm_choice"
@@ -45,8 +46,13 @@ def open_page() -> tuple[Choice, str]:
 def remember() -> None:
     """Write the address that gives this page in another browser; one that cannot be stays until a control is moved."""
     choice: Choice = st.session_state[CHOICE]
-    stays = st.session_state[STRAYED] and choice == DEFAULT
-    history.write(PAGE, st.query_params.to_dict() if stays else choices.address(choice))
+    if st.session_state[STRAYED] and choice == DEFAULT:
+        history.write(PAGE, st.query_params.to_dict())
+        return
+    wanted = choices.address(choice)
+    if axis := st.query_params.get(AXIS):  # the charts' script writes it
+        wanted[AXIS] = axis
+    history.write(PAGE, wanted)
 
 
 def bound(field: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What the reader of the page of papers chose, as the page's address. Pure: no Streamlit.
 
 ``/reproduce?paper=wu_he_2018_group_norm&run=batch_2&n=4&norm=group&seeds=11,12``: the opened paper, and the settings to
-vary where they differ from those of the run that is varied. The address alone rebuilds the page.
+vary where they differ from those of the run that is varied. The address, in which stands the form too that a run is
+taken home in, alone rebuilds the page.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from accum_core.errors import SettingError
 from accum_core.experiment import Experiment
 from accum_core.measures import measure_of
 from accum_core.records import RunConfig
+from accum_ui import settings
 from experiments import discover
 
 MOST_SEED: Final = 2**31 - 1
@@ -32,6 +34,7 @@ class Choice:
         steps: its N; 0 for its own.
         norm: its norm; "" for its own.
         seeds: to vary it on; none for the bench's first.
+        form: in which it is taken home.
     """
 
     paper: str = ""
@@ -39,6 +42,7 @@ class Choice:
     steps: int = 0
     norm: str = ""
     seeds: tuple[int, ...] = ()
+    form: str = settings.USUAL_FORM
 
 
 def read(address: Mapping[str, str]) -> Choice:
@@ -69,7 +73,7 @@ def read(address: Mapping[str, str]) -> Choice:
     seeds = tuple(dict.fromkeys(_whole("seeds", part) for part in address.get("seeds", "").split(",") if part))
     if len(seeds) > MOST_SEEDS:
         raise SettingError("seeds", address["seeds"], f"are too many; give at most {MOST_SEEDS}")
-    return Choice(paper, run, steps, norm, seeds)
+    return Choice(paper, run, steps, norm, seeds, settings.form(address))
 
 
 def address(choice: Choice) -> dict[str, str]:
@@ -80,6 +84,7 @@ def address(choice: Choice) -> dict[str, str]:
         "n": str(choice.steps or ""),
         "norm": choice.norm,
         "seeds": ",".join(map(str, choice.seeds)),
+        settings.FORM: choice.form if choice.form != settings.USUAL_FORM else "",
     }
     return {name: value for name, value in named.items() if value}
 

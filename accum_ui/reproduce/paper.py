@@ -47,16 +47,18 @@ def show(experiment: Experiment, choice: Choice, *, dark: bool) -> None:
     if found is not None:
         _figures(reading.charts(experiment.name, dark=dark))
     _theirs(experiment, dark)
-    run.show(experiment, found, dark=dark)
+    usable = run.show(experiment, found, dark=dark)
     if found is not None:
         st.header("The verdicts and their arithmetic", anchor=False)
-        st.markdown("Each claim stood with its threshold before the seeds that judge it were run.")
+        st.markdown(
+            "Of the committed result. Each claim stood with its threshold before the seeds that judge it were run."
+        )
         st.html(html.part("claims", found.judged, dark=dark))
     else:
         st.header("The claims", anchor=False)
         st.markdown("\n".join(f"- {literal(claim.statement)}" for claim in experiment.claims))
     _protocol(experiment, found, dark)
-    vary.show(experiment, choice, found, dark=dark)
+    vary.show(experiment, choice, found, usable=usable)
     _presets(experiment)
 
 

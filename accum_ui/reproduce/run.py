@@ -7,7 +7,7 @@ from typing import Final
 
 import streamlit as st
 
-from accum_core.errors import LabError
+from accum_core.errors import LabError, StoreError
 from accum_core.experiment import Experiment
 from accum_core.provenance import code_version
 from accum_core.result_file import LONG
@@ -27,8 +27,12 @@ SECONDS: Final = 2.0  # between two looks at the queue, whoever looks
 MOST_REFUSED: Final = 6  # sentences that are shown at once
 
 
-def show(experiment: Experiment, found: Findings | None, *, dark: bool) -> None:
-    """The button, or the progress, or what came of it."""
+def show(experiment: Experiment, found: Findings | None, *, dark: bool) -> bool:
+    """The button, or the progress, or what came of it.
+
+    Returns:
+        Whether the store could be used; that it could not is told.
+    """
     st.header("Run it on this machine", anchor=False)
     if problem := st.session_state.pop(PROBLEM, None):
         st.error(literal(problem), icon=":material/error:")
@@ -38,7 +42,10 @@ def show(experiment: Experiment, found: Findings | None, *, dark: bool) -> None:
         with st.container(border=True, key="reproduce_run"):
             _state(store, experiment, plan, found, dark)
     except LabError as error:
-        st.error(literal(str(error)), icon=":material/error:")
+        if str(error) != problem:  # the button met it already
+            st.error(literal(str(error)), icon=":material/error:")
+        return not isinstance(error, StoreError)
+    return True
 
 
 @st.cache_resource(ttl=SECONDS / 2, max_entries=50, show_spinner=False)
@@ -50,7 +57,7 @@ def _look(path: str, name: str) -> Plan:
 def _state(store: Store, experiment: Experiment, plan: Plan, found: Findings | None, dark: bool) -> None:
     missing, known = plan.of("missing", "failed"), plans.pace(found)
     if plan.live:
-        _progress(store, experiment, known, len(plan.of("done")))
+        _progress(store, experiment, known)
         st.button("Stop them", icon=":material/stop:", on_click=_stop, args=(store, plan.live), key="reproduce_stop")
     elif missing:
         seconds = plans.estimate(missing, known)
@@ -62,25 +69,28 @@ def _state(store: Store, experiment: Experiment, plan: Plan, found: Findings | N
             args=(store, missing),
             key="reproduce_submit",
         )
-        st.caption(words.estimate_line(missing, seconds))
+        st.caption(words.kept(plan) + words.estimate_line(missing, seconds))
         present = found is not None and found.result.environment.code_version == code_version()
         if present and any(item.config.updates > LONG for item in missing):
             st.caption(words.CUT)
     else:
-        _done(store, experiment, plan, known, dark)
+        _done(store, experiment, plan, found, dark)
     _refused(plan.of("failed"))
 
 
-def _done(store: Store, experiment: Experiment, plan: Plan, known: Pace, dark: bool) -> None:
+def _done(store: Store, experiment: Experiment, plan: Plan, found: Findings | None, dark: bool) -> None:
     if plan.here:
         st.markdown(f"**All {len(plan.items)} runs of the present code are done: this is what they say.**")
         ids = tuple(item.run.id for item in plan.items if item.run is not None)
-        st.html(html.part("verdicts", _judged(store, experiment, plan, ids).judged, dark=dark))
+        judged = _judged(store, experiment, plan, ids).judged
+        st.html(html.part("verdicts", judged, dark=dark))
+        if found is not None:
+            st.markdown(literal(words.beside_committed(judged, found.judged)))
     else:
         st.markdown("The committed result was computed by the present code, so its runs are not missing.")
-    seconds = plans.estimate([_again(item) for item in plan.items], known)
+    seconds = plans.estimate([_again(item) for item in plan.items], plans.pace(found))
     st.button(
-        words.run_button(plan.items, len(plan.items), seconds).replace("Run", "Run again", 1),
+        words.run_button(plan.items, len(plan.items), seconds, again=True),
         icon=":material/replay:",
         on_click=_submit,
         args=(store, plan.items),
@@ -101,7 +111,7 @@ def _judged(_store: Store, _experiment: Experiment, _plan: Plan, ids: tuple[str,
 
 
 @st.fragment(run_every=SECONDS)
-def _progress(store: Store, experiment: Experiment, known: Pace, done: int) -> None:
+def _progress(store: Store, experiment: Experiment, known: Pace) -> None:
     """How far the queue is; when it is empty the whole page is drawn anew, with the verdicts."""
     try:
         plan = _look(str(store.path), experiment.name)

@@ -28,21 +28,28 @@ SECONDS: Final = 2.0
 MORE_SEEDS: Final = (1, 2, 3)
 
 
-def show(experiment: Experiment, choice: Choice, found: Findings | None, *, dark: bool) -> None:
-    """The settings, the note, and the numbers of both."""
+def show(experiment: Experiment, choice: Choice, found: Findings | None, *, usable: bool) -> None:
+    """The settings, the note, and the numbers of both.
+
+    Args:
+        usable: whether the store can be used; without it nothing is shown, as the page has told why.
+    """
+    problem = st.session_state.pop(PROBLEM, None)
+    if not usable:
+        return
     st.header("Vary it", anchor=False)
     st.markdown("Change one run of the experiment and compare. **A varied run no longer tests the claim.**")
     _controls(experiment, choice)
-    if problem := st.session_state.pop(PROBLEM, None):
+    if problem:
         st.error(literal(problem), icon=":material/error:")
     if refusal := varied.refusal(experiment, choice):
         st.error(literal(refusal), icon=":material/error:")
         return
     try:
-        store = resources.store()
-        _compared(store, experiment, choice, found)
+        _compared(resources.store(), experiment, choice, found)
     except LabError as error:
-        st.error(literal(str(error)), icon=":material/error:")
+        if str(error) != problem:  # the button met it already
+            st.error(literal(str(error)), icon=":material/error:")
 
 
 def _controls(experiment: Experiment, choice: Choice) -> None:
@@ -79,7 +86,7 @@ def _bound(experiment: Experiment, choice: Choice, field: str, value: Any) -> di
 def _moved(experiment: Experiment, choice: Choice, field: str) -> None:
     value: Any = st.session_state[PREFIX + field]
     if field == "run":
-        changed = Choice(choice.paper, run=value, seeds=choice.seeds)  # N and norm are the other run's own
+        changed = replace(choice, run=value, steps=0, norm="")  # N and norm are the other run's own
     else:
         fields: dict[str, Any] = {field: tuple(value) if field == "seeds" else value}
         changed = replace(choice, **fields)
@@ -121,7 +128,8 @@ def _compared(store: Store, experiment: Experiment, choice: Choice, found: Findi
     for one in runs:
         if one.run is not None and one.run.state == "failed":
             st.warning(f"Seed {one.seed}: {literal(one.run.error or 'failed')}", icon=":material/block:")
-    take_home.show(runs[0].config, key="reproduce", what=f"{label}, seed {runs[0].seed}")
+    form = _bound(experiment, choice, "form", choice.form)
+    take_home.show(runs[0].config, key="reproduce", form=form, what=f"{label}, seed {runs[0].seed}")
 
 
 @st.fragment(run_every=SECONDS)

@@ -15,6 +15,7 @@ from accum_ui.reproduce.plan import Plan, Planned, workers
 from accum_ui.reproduce.varied import Varied
 from accum_ui.words import norm_title
 from experiments.report import drawing
+from experiments.report.findings import Judged
 
 TITLE: Final = "Which large-batch results hold on a small machine?"
 CUT: Final = (
@@ -54,11 +55,36 @@ def day(when: str) -> str:
         return when
 
 
-def run_button(items: Sequence[Planned], total: int, seconds: float | None) -> str:
-    """The button that queues what is missing."""
+def run_button(items: Sequence[Planned], total: int, seconds: float | None, *, again: bool = False) -> str:
+    """The button that queues what is missing, or all of it once more."""
     missing = "missing run" if len(items) == 1 else f"{len(items)} missing runs"
     which = f"the {total} runs" if len(items) == total else f"the {missing}"
-    return f"Run {which}" + (f": about {duration(seconds)}" if seconds is not None else "")
+    return f"Run {which}{' again' * again}" + (f": about {duration(seconds)}" if seconds is not None else "")
+
+
+def kept(plan: Plan) -> str:
+    """How many runs need not be computed; "" for none."""
+    done = len(plan.of("done"))
+    return f"{done} of {len(plan.items)} runs {'is' if done == 1 else 'are'} done and kept. " if done else ""
+
+
+def beside_committed(here: Sequence[Judged], committed: Sequence[Judged]) -> str:
+    """Whether this machine's runs say what the committed ones say, in a sentence or two."""
+    theirs = {one.claim.id: one for one in committed}
+    pairs = [(one, theirs[one.claim.id]) for one in here if one.claim.id in theirs]
+    others = [(ours, other) for ours, other in pairs if ours.verdict.verdict != other.verdict.verdict]
+    equal = [value == other.effects.get(seed) for ours, other in pairs for seed, value in ours.effects.items()]
+    numbers = "Every effect of every seed is equal to the committed one to the last bit."
+    if not all(equal):
+        numbers = (
+            f"Effects, one a claim and seed, that differ from the committed ones: {equal.count(False)} of {len(equal)}."
+        )
+    if not others:
+        return f"All verdicts ({len(pairs)} of {len(pairs)}) are those of the committed result. {numbers}"
+    told = " ".join(
+        f"Here {ours.verdict.verdict}, there {other.verdict.verdict}: {ours.claim.statement}" for ours, other in others
+    )
+    return f"Verdicts that are not those of the committed result: {len(others)} of {len(pairs)}. {told} {numbers}"
 
 
 def estimate_line(items: Sequence[Planned], seconds: float | None) -> str:

@@ -75,15 +75,21 @@ def estimate(configs: Sequence[RunConfig]) -> Estimate:
 
 def sentence(found: Estimate) -> str:
     """An estimate for people."""
-    hours = found.seconds / 3600
-    time_needed = f"{hours:.0f} hours" if hours < 48 else f"{hours / 24:.0f} days"
-    if hours < 2:
-        time_needed = f"{max(1, round(60 * hours))} min"
     return (
-        f"Estimated from {TIMED} updates of each kind on {found.device}: {time_needed} for one run after another, "
-        f"{size(found.memory)} at the peak of one, {size(found.disk)} on the disk. What is done is kept: stop it when "
-        "you like, and the same command goes on."
+        f"Estimated from {TIMED} updates of each kind on {found.device}: {duration(found.seconds)} for one run after "
+        f"another, {size(found.memory)} at the peak of one, {size(found.disk)} on the disk. What is done is kept: stop "
+        "it when you like, and the same command goes on."
     )
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: "40 s", "12 min", "3 hours" or "4 days"."""
+    hours = seconds / 3600
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    if hours < 2:
+        return f"{60 * hours:.0f} min"
+    return f"{hours:.0f} hours" if hours < 48 else f"{hours / 24:.0f} days"
 
 
 def attempt(configs: Sequence[RunConfig]) -> Estimate | str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,7 +42,14 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     try:
         path.write_bytes(STRICT.dump_json(content, indent=1) + b"\n")
     except OSError as error:
+        remove_part(path)
         raise LabError(f"--json = {str(path)!r}: could not be written ({error.strerror}); name another file.") from None
+
+
+def remove_part(path: Path) -> None:
+    """Take away what could not be written to its end, as a part reads like a whole; a device is left alone."""
+    if path.is_file():
+        path.unlink()
 
 
 def writable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
@@ -52,7 +60,7 @@ def writable(context: click.Context, parameter: click.Parameter, path: Path | No
     """
     if path is None or ranks.rank() != 0:
         return path
-    existed = path.exists()
+    existed = os.path.lexists(path)  # which no name is too long for, and a link to a missing file is one
     try:
         path.open("ab").close()
     except OSError as error:

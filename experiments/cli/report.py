@@ -9,7 +9,7 @@ import click
 from accum_core.errors import DataError, LabError
 from accum_core.result_file import ResultFile
 from experiments import find, result_path
-from experiments.cli.output import writable
+from experiments.cli.output import remove_part, writable
 from experiments.report import findings
 
 
@@ -43,8 +43,7 @@ def report_command(name: str, html_path: Path) -> None:
     try:
         html_path.write_text(text, encoding="utf-8")
     except OSError as error:
-        if html_path.is_file():
-            html_path.unlink()  # half a report reads like a whole one
+        remove_part(html_path)
         raise LabError(
             f"--html = {str(html_path)!r}: could not be written ({error.strerror}); name another file."
         ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def run_command(
 
     Runs that the store already holds are not computed again, so an interrupted command goes on where it was. The
     exit code is 0 whatever the verdicts are. Of all experiments one that fails is told, the others go on, and the exit
-    code is 1; FILE then holds each outcome under its experiment's name.
+    code is 1; FILE then holds each outcome under its experiment's name, also where the command is interrupted.
     """
     chosen = None if seeds is None else _parse(seeds)
     if commit_results and preset != COMMITTED:
@@ -60,20 +61,37 @@ def run_command(
         return
     having = [experiment for experiment in discover().values() if preset in experiment.presets]
     if not having:
-        raise SettingError("preset", preset, "is a preset of no experiment; the command list tells which there are")
-    outcomes, failed = {}, []
-    for experiment in having:
-        click.echo(f"{experiment.name}: {experiment.title}")
-        try:
-            outcomes[experiment.name] = _one(experiment, preset, chosen, fresh, commit_results)
-        except LabError as error:
-            failed.append(experiment.name)
-            click.echo(str(error), err=True)
-    if json_path is not None:
-        write_json(json_path, {name: _report(outcome) for name, outcome in outcomes.items()})
+        known = dict.fromkeys(name for experiment in discover().values() for name in experiment.presets)
+        raise SettingError("preset", preset, f"is a preset of no experiment; use one of {', '.join(known)}")
+    outcomes: dict[str, ResultFile] = {}
+    try:
+        failed = _each(having, outcomes, preset, chosen, fresh, commit_results)
+    finally:  # Ctrl-C too leaves what was found so far
+        if json_path is not None:
+            write_json(json_path, {name: _report(outcome) for name, outcome in outcomes.items()})
     if failed:
         click.echo(f"{len(failed)} of {len(having)} experiments failed: {', '.join(failed)}.", err=True)
         click.get_current_context().exit(1)
+
+
+def _each(
+    experiments: Sequence[Experiment],
+    outcomes: dict[str, ResultFile],
+    preset: str,
+    seeds: tuple[int, ...] | None,
+    fresh: bool,
+    commit_results: bool,
+) -> list[str]:
+    """Carry out one experiment after another, put each outcome into ``outcomes``, and return the names that failed."""
+    failed = []
+    for experiment in experiments:
+        click.echo(f"{experiment.name}: {experiment.title}")
+        try:
+            outcomes[experiment.name] = _one(experiment, preset, seeds, fresh, commit_results)
+        except LabError as error:
+            failed.append(experiment.name)
+            click.echo(str(error), err=True)
+    return failed
 
 
 def _one(
@@ -87,7 +105,10 @@ def _one(
         try:
             outcome.write(path)
         except OSError as error:
-            raise LabError(f"{path.name}: could not be written ({error.strerror}); the store keeps the runs.") from None
+            raise LabError(
+                f"{path}: could not be written ({error.strerror}); the store keeps the runs, so once the cause is gone "
+                "the same command writes it without computing them again."
+            ) from None
         click.echo(f"{path.relative_to(path.parent.parent)} written.")
     return outcome
 
