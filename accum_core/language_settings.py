@@ -15,7 +15,8 @@ class LanguageSettings(BaseModel):
     Attributes:
         model: a folder with a causal model of transformers and its tokenizer, or the name of one on the hub.
         data: a JSON-lines file, a folder that ``datasets`` reads, or the name of a data set on the hub.
-        digest: SHA-256 of the file when the run was asked for; "" for what is no file.
+        digest: SHA-256 of the data when the run was asked for: of a file, or of a data set's rows; "" for unknown.
+        model_digest: what the model was then: SHA-256 of a folder's files, or a hub model's commit; "" for unknown.
         context: tokens that one pass may read; what is longer is cut.
         packed: whether a sample is a row of ``context`` tokens filled with several texts, which do not see one another,
             or else one text, padded.
@@ -29,6 +30,7 @@ class LanguageSettings(BaseModel):
     model: str = Field(min_length=1)
     data: str = Field(min_length=1)
     digest: str = ""
+    model_digest: str = ""
     context: int = Field(1024, ge=2, le=1_048_576)
     packed: bool = False
     lora_rank: int | None = Field(None, ge=1, le=4096)

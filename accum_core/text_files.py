@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,8 @@ def _line(line: bytes, place: str) -> Written:
     except UnicodeDecodeError as error:
         raise DataError(f"{place}: byte {error.start + 1} is not UTF-8: save the file in UTF-8.") from None
     except json.JSONDecodeError as error:
-        what = f"is no JSON ({error.msg[0].lower()}{error.msg[1:]} at character {error.colno})"
+        fault = error.msg.removesuffix(" at")
+        what = f"is no JSON ({fault[0].lower()}{fault[1:]} at character {error.colno})"
         raise DataError(f"{place}: {what}: write one JSON object a line, {SHAPES}.") from None
     except (RecursionError, ValueError):
         what = "is nested too deeply, or holds a number of too many digits"
@@ -143,6 +144,14 @@ def _kind(value: Any) -> str:
     if value == []:
         return "an empty list"
     return kinds.get(type(value), "a number")
+
+
+def digest_of(texts: Iterable[Written]) -> str:
+    """SHA-256 of what was read, in its order, hexadecimal."""
+    found = hashlib.sha256()
+    for text in texts:
+        found.update(f"{text!r}\n".encode())
+    return found.hexdigest()
 
 
 def digest(path: Path) -> str:

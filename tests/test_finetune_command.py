@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,10 @@ def test_refusals_are_one_sentence(folder: Path, tmp_path: Path, capsys: pytest.
         (("--context", "99"), {}, 2, "--context = 99: is more than the 64 tokens"),
         ((), {"data": "one.jsonl"}, 1, "holds 1 text"),
         ((), {"data": "bad.jsonl"}, 1, f"{folder / 'bad.jsonl'}, line 4: text is a number"),
-        ((), {"data": "none.jsonl"}, 1, "there is no such folder"),
+        (("--warmup", "-1"), {}, 2, "--warmup = -1: "),
+        (("--warmup", "2000000"), {}, 2, "--warmup = 2000000: "),
+        (("--updates", "0"), {}, 2, "--updates = 0: "),
+        ((), {"data": "none.jsonl"}, 1, "there is no such file or folder"),
         ((), {"model": "none"}, 1, "there is no such folder"),
         ((), {"model": "."}, 1, "the folder has no config.json"),
     ]
@@ -200,7 +204,8 @@ def test_a_run_that_is_asked_to_stop_does_so_in_the_next_window(folder: Path, tm
     stop = threading.Event()
     stop.set()
     config = RunFolder(out).config()
-    assert not finetune(config, again, stop, is_new=True, every=20, json_path=None)
+    with closing(again):
+        assert not finetune(config, again, nullcontext(stop), is_new=True, every=20, json_path=None)
     # A window of several micro-batches is left after its first, one of a single micro-batch is finished.
     assert len((again.path / "records.jsonl").read_bytes().splitlines()) == (1 if micro == "8" else 0)
     assert main(["finetune", "--resume", str(again.path)]) == 0

@@ -65,6 +65,7 @@ def test_a_run_that_was_ended_goes_on_to_the_same_bits(
     saved(tmp_path / "gpt2", "gpt2", resid_pdrop=0.1, embd_pdrop=0.1)
     written(tmp_path / "s.jsonl", sums(40))
     process = started(tmp_path, tmp_path / "ended")
+    assert main(["finetune", "--resume", str(tmp_path / "ended")]) == 2  # another process's, as long as that lives
     process.send_signal(ending)
     code = process.wait(60)
     assert code == (-signal.SIGKILL if ending == signal.SIGKILL else 130)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from accum_core import text_files
 from accum_core.errors import SettingError
 from accum_core.language_settings import LanguageSettings
 from accum_core.records import RunConfig
@@ -23,6 +23,7 @@ from experiments.cli.run_folder import RunFolder
 WARMUP = 20
 """The share of the updates that warms up, as its inverse."""
 VALIDATIONS = 10
+MOST_UPDATES = 1_000_000
 
 
 @click.command("finetune")
@@ -95,17 +96,18 @@ def finetune_command(
         folder = RunFolder(resume)
         config = folder.config()
     else:
-        config = _config(**settings)
         if out is None:
             raise SettingError("out", None, "name a new folder for checkpoint and model, or --resume one")
         folder = RunFolder(out)
+        folder.check_new()
+        config = _config(**settings)
     if threads is not None:
         import torch
 
         torch.set_num_threads(threads)
-    with _stopping() as stop:
+    with closing(folder):
         finished = finetuning.finetune(
-            config, folder, stop, is_new=resume is None, every=save_every, json_path=json_path
+            config, folder, _stopping(), is_new=resume is None, every=save_every, json_path=json_path
         )
     if not finished:
         click.get_current_context().exit(130)
@@ -126,14 +128,13 @@ def _config(
     language = LanguageSettings.of(
         model=str(Path(str(model)).resolve()) if Path(str(model)).is_dir() else model,
         data=str(path.resolve()) if path.exists() else data,
-        digest=text_files.digest(path) if path.is_file() else "",
         **{name: settings.pop(name) for name in ("context", "packed", "lora_rank", "hold_out_every", "watched")},
     )
     if settings["learning_rate"] is None:
         settings["learning_rate"] = 2e-5 if language.lora_rank is None else 2e-4
     warmup = settings.pop("warmup_updates")
 
-    def made(updates: int) -> RunConfig:
+    def made(updates: int, language: LanguageSettings) -> RunConfig:
         return RunConfig.of(
             workload="causal_lm",
             model="pretrained",
@@ -148,13 +149,21 @@ def _config(
             **settings,
         )
 
-    if updates is not None:
-        return made(updates)
-    made(1_000_000 if warmup is None else warmup + 1)  # refuses the other settings before the text is read
-    from accum_core.engine.workloads import load_with
+    # Refuses the other settings before model and text are read, with updates that leave any warm-up room.
+    room = MOST_UPDATES if warmup is None else min(MOST_UPDATES, max(1, warmup + 1))
+    made(room if updates is None else updates, language)
+    from accum_core.engine.causal import places
+    from accum_core.engine.workloads import causal_lm, load_with
 
-    samples = load_with("causal_lm", language).num_samples
-    return made((epochs or 1) * -(-samples // settings["effective_batch_size"]))
+    digests = {
+        "model_digest": places.model_digest(language.model),
+        "digest": causal_lm.data_digest(language.data),
+    }
+    language = language.model_copy(update=digests)
+    if updates is None:
+        samples = load_with("causal_lm", language).num_samples
+        updates = (epochs or 1) * -(-samples // settings["effective_batch_size"])
+    return made(updates, language)
 
 
 def _refuse_settings(context: click.Context) -> None:
@@ -164,7 +173,8 @@ def _refuse_settings(context: click.Context) -> None:
         name = str(parameter.name)
         if name not in free and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             remedy = "is settled by the run in the folder; leave it away with --resume, or start anew with --out"
-            raise SettingError(name, context.params[name], remedy)
+            value = context.params[name]
+            raise SettingError(name, str(value) if isinstance(value, Path) else value, remedy)
 
 
 @contextmanager
@@ -176,6 +186,8 @@ def _stopping() -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
+        # Not through sys.stderr, which the bar may be writing to at this moment.
+        os.write(2, b"\nStops after the present micro-batch; Ctrl-C again ends it at once.\n")
 
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,29 +14,39 @@ from tqdm import tqdm
 
 from accum_core.errors import LabError, NonFiniteLossError
 from accum_core.records import RunConfig, UpdateRecord, summarise
-from experiments.cli.disk import DiskError, size
+from experiments.cli.disk import size
 from experiments.cli.estimate import peak_bytes
+from experiments.cli.finetuning_needs import (
+    LESS,
+    MemoryNeedError,
+    check_disk,
+    check_memory,
+    micro_batches,
+    needs,
+    time_told,
+    told,
+)
 from experiments.cli.output import write_json
 from experiments.cli.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from accum_core.engine import Training
-    from accum_core.engine.causal.memory import Needs
     from accum_core.engine.workloads.causal_lm import OwnText
-
-LESS = "use --lora, --checkpoint-activations, --precision bfloat16, a shorter --context or a smaller model"
-
-
-class MemoryNeedError(LabError):
-    """A training that does not fit into the memory."""
 
 
 def finetune(
-    config: RunConfig, folder: RunFolder, stop: threading.Event, *, is_new: bool, every: int, json_path: Path | None
+    config: RunConfig,
+    folder: RunFolder,
+    stopping: AbstractContextManager[threading.Event],
+    *,
+    is_new: bool,
+    every: int,
+    json_path: Path | None,
 ) -> bool:
-    """Train to the end, or until ``stop`` is set.
+    """Train to the end, or until it is asked to stop.
 
     Args:
+        stopping: entered when the folder is there: an event that, once set, stops the training.
         is_new: begin the folder; else go on with what is in it.
         every: updates between two checkpoints.
         json_path: where to write the result.
@@ -46,40 +57,40 @@ def finetune(
     Raises:
         LabError: in one sentence, for whatever cannot be.
     """
+    if not is_new:
+        folder.hold("resume")  # before torch is imported, which takes seconds
+    from accum_core.engine.workloads import causal_lm, load_with
+
+    language = config.language
+    assert language is not None  # both the command and a folder's settings see to it
+    if not is_new:
+        causal_lm.check_unchanged(language)
     training = _started(config)
-    samples = _samples(config)
-    found = _needs(config, training, samples)
-    click.echo(_told(config, samples, found), err=True)
-    _check_memory(config, found, training)
-    _check_disk(config, found, folder)
-    if is_new:
-        folder.begin(config)
-    records = folder.restore(training)
+    samples = cast("OwnText", load_with(config.workload, language))
+    found = needs(config, training, samples)
+    click.echo(told(config, samples, found), err=True)
+    check_memory(config, found, training)
+    check_disk(config, found, folder)
+    records = [] if is_new else folder.restore(training)
     if records:
         click.echo(f"Goes on after update {len(records)} of {config.updates}.", err=True)
-    try:
-        _follow(training, records, folder, stop, every)
-    except NonFiniteLossError as error:
-        raise LabError(
-            f"{error.quantity} = {error.value} at update {error.update}: the training stopped before that update was "
-            "made; start anew with a smaller --lr."
-        ) from None
-    finished = training.update == config.updates
-    if finished:
-        from accum_core.engine.causal import pretrained
+    if training.update < config.updates:
+        click.echo(time_told(training, samples), err=True)
+    if is_new:
+        folder.begin(config)
+    with stopping as stop:
+        _follow(training, samples, records, folder, stop, every)
+        finished = training.update == config.updates
+        if finished:
+            from accum_core.engine.causal import pretrained
 
-        try:
             pretrained.save(training.model.network, samples.tokenizer, folder.model)
-        except OSError as error:
-            raise LabError(
-                f"{folder.model}: the model could not be written ({error.strerror}); free some space and write it by "
-                f"--resume {folder.path}."
-            ) from None
     result = _result(training, records, folder, finished=finished)
     if json_path is not None:
         write_json(json_path, result)
-    numbers = {**result["metrics"], "tokens_per_second": result["tokens_per_second"]}
-    click.echo("  ".join(f"{name} {value:.4g}" for name, value in numbers.items() if value is not None))
+    numbers = {**result["metrics"], "learnt tokens a second": result["tokens_per_second"]}
+    if records:
+        click.echo("  ".join(f"{name} {value:.4g}" for name, value in numbers.items() if value is not None))
     click.echo(
         f"peak memory {size(result['peak_bytes'])}; {folder.path} holds {'the model' if finished else 'the run'}"
     )
@@ -87,13 +98,6 @@ def finetune(
         done = f"Stopped after update {training.update} of {config.updates}"
         click.echo(f"{done}; go on by --resume {folder.path}.", err=True)
     return finished
-
-
-def _samples(config: RunConfig) -> OwnText:
-    from accum_core.engine.workloads import load_with
-
-    assert config.language is not None
-    return cast("OwnText", load_with(config.workload, config.language))
 
 
 def _started(config: RunConfig) -> Training:
@@ -108,83 +112,61 @@ def _started(config: RunConfig) -> Training:
         raise MemoryNeedError(f"The model alone does not fit into the memory: {LESS}; nothing was started.") from None
 
 
-def _needs(config: RunConfig, training: Training, samples: OwnText) -> Needs:
-    from accum_core.engine.causal.memory import needs
-    from accum_core.engine.tolerant import is_out_of_memory
-
-    try:
-        return needs(config, training.model, samples.objective, samples.longest_samples(1))
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        raise MemoryNeedError(f"Not even one sample fits into the memory: {LESS}; nothing was started.") from None
-
-
-def _told(config: RunConfig, samples: OwnText, found: Needs) -> str:
-    """What is to be done and what it takes, for people."""
-    epochs = config.updates / -(-samples.num_samples // config.effective_batch_size)
-    lost = f" {samples.cut} were cut to the context, {samples.left_out} left out." if samples.cut else ""
-    return (
-        f"Data: {samples.num_samples:,} samples of {samples.texts:,} texts with {samples.tokens:,} tokens to learn; "
-        f"{samples.held_out:,} texts validate.{lost} To do: {config.updates:,} updates of N = "
-        f"{config.accumulation_steps}, {epochs:.2g} epochs.\n"
-        f"Memory, by count and by one pass of the longest sample: {size(found.parameters)} parameters "
-        f"({size(found.trained)} trained), {size(found.gradients)} gradients, {size(found.optimizer)} optimizer, "
-        f"{size(config.micro_batch_size * found.a_sample)} at micro-batch {config.micro_batch_size}."
-    )
-
-
-def _check_memory(config: RunConfig, found: Needs, training: Training) -> None:
-    """Refuse what has no room, naming what has."""
-    from accum_core.engine.causal.memory import free_bytes
-
-    free, needed = free_bytes(training.device), found.at(config.micro_batch_size)
-    if needed <= free:
-        return
-    micro = found.largest(config.effective_batch_size, free)
-    remedy = LESS
-    if micro is not None:
-        remedy = f"micro-batch {micro} fits, which takes N = {config.effective_batch_size // micro}"
-    raise MemoryNeedError(
-        f"Micro-batch {config.micro_batch_size} takes {size(needed)} beside the model, and {size(free)} are free on "
-        f"{training.device.type}: {remedy}; nothing was started."
-    )
-
-
-def _check_disk(config: RunConfig, found: Needs, folder: RunFolder) -> None:
-    """Refuse a disk that cannot take two checkpoints, as one is written before the other goes, and the model."""
-    needed = 2 * (found.trained + found.optimizer + found.gradients) - folder.held_bytes()
-    needed += found.parameters if config.language and config.language.lora_rank is None else found.trained
-    place = folder.path.absolute()
-    free = shutil.disk_usage(next(p for p in (place, *place.parents) if p.exists())).free
-    if needed > free:
-        raise DiskError(
-            f"Checkpoints and model take {size(needed)}, and {size(free)} are free for {folder.path}: free some space, "
-            "or name a folder on another disk in --out; nothing was started."
-        )
-
-
 def _follow(
-    training: Training, records: list[UpdateRecord], folder: RunFolder, stop: threading.Event, every: int
+    training: Training,
+    samples: OwnText,
+    records: list[UpdateRecord],
+    folder: RunFolder,
+    stop: threading.Event,
+    every: int,
 ) -> None:
     """Train on, each record written as it comes, with a checkpoint every so many updates and at the end."""
-    total = training.config.updates
-    with tqdm(initial=len(records), total=total, unit="update", dynamic_ncols=True) as bar:
-        for record in training.run(leave=stop.is_set):
+    config = training.config
+    made = records[-1].micro_batches if records else 0
+    total = micro_batches(config, samples.num_samples, config.updates)
+    with tqdm(initial=made, total=total, unit="micro-batch", dynamic_ncols=True) as bar:
+
+        def leave() -> bool:
+            bar.update()
+            return stop.is_set()
+
+        for record in _updates(training, leave):
             seconds = record.seconds - (records[-1].seconds if records else 0.0)
             records.append(record)
             folder.add(record)
             for incident in record.incidents:
                 bar.write(f"update {record.update}: {incident.text}", file=sys.stderr)
             speed = record.terms["cross_entropy"].weight / seconds
-            bar.set_postfix_str(f"loss {record.loss:.3f}, {speed:,.0f} tokens/s", refresh=False)
-            bar.update()
-            if record.update % every == 0 or record.update == total:
+            said = f"update {record.update}/{config.updates}, loss {record.loss:.3f}, {speed:,.0f} learnt tokens/s"
+            bar.set_postfix_str(said, refresh=False)
+            bar.update(record.micro_batches - bar.n)
+            if record.update % every == 0 or record.update == config.updates:
                 folder.save(training)
             if stop.is_set():  # a window of one micro-batch cannot be left inside
                 break
-    if training.update < total:
+    if training.update < config.updates:
         folder.save(training)
+
+
+def _updates(training: Training, leave: Callable[[], bool]) -> Iterator[UpdateRecord]:
+    """The updates that are left; what ends them is told with what to do about it."""
+    from accum_core.engine.tolerant import is_out_of_memory
+
+    try:
+        yield from training.run(leave=leave)
+    except NonFiniteLossError as error:
+        raise LabError(
+            f"{error.quantity} = {error.value} at update {error.update}: the training stopped before that update was "
+            "made; start anew with a smaller --lr."
+        ) from None
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        micro = training.config.micro_batch_size
+        raise MemoryNeedError(
+            f"Update {training.update + 1} did not fit into the memory at micro-batch {micro}: free some and go on by "
+            "--resume, or start anew with a smaller --micro."
+        ) from None
 
 
 def _result(training: Training, records: list[UpdateRecord], folder: RunFolder, *, finished: bool) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Needs:
         trained: of the parameters that are trained.
         gradients: summed in float32 where parameters have fewer bits, and rounded to them at a window's end.
         optimizer: both of AdamW's moments.
-        a_sample: what the forward pass of the longest sample keeps for its backward pass, and its logits' gradient.
+        a_sample: what the forward pass of the longest sample keeps for its backward pass, and the loss's gradients.
     """
 
     parameters: int
@@ -69,7 +69,8 @@ def needs(config: RunConfig, model: Any, objective: Objective, longest: tuple[Te
 def _a_sample(config: RunConfig, model: Any, objective: Objective, longest: tuple[Tensor, Tensor]) -> int:
     first = next(model.parameters())
     size = model.network.get_input_embeddings().num_embeddings
-    of_logits = longest[0].shape[-1] * size * max(4, first.element_size())
+    # While the loss is passed back, the gradients of the logits and of their log-softmax are there at once.
+    of_logits = 2 * longest[0].shape[-1] * size * max(4, first.element_size())
 
     def saved() -> int:
         with building.precision(config, 1.0).forward(first.device):

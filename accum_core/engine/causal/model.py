@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from accum_core.engine.causal.pretrained import framework
+from accum_core.engine.causal.places import framework
 from accum_core.engine.causal.rows import positions
 from accum_core.engine.language import IGNORED
 from accum_core.engine.modes import evaluating
@@ -72,7 +72,7 @@ class CausalModel(nn.Module):
         """Try out on a few tokens that none sees those after it, and, if packed, none those of another text.
 
         Raises:
-            SettingError: if one does.
+            SettingError: if one does, or if logits are not finite.
         """
         name = type(self.network).__name__
         size = self.network.get_input_embeddings().num_embeddings  # type: ignore[operator]
@@ -82,6 +82,8 @@ class CausalModel(nn.Module):
         second[..., 0, 6:] = other[..., 0, 6:]
         with evaluating(self):
             logits = self(first)
+            if not logits.isfinite().all():
+                raise SettingError("model", name, "gives logits that are not finite; its weights are damaged")
             if not _close(self(second)[:, :6], logits[:, :6]):
                 raise SettingError("model", name, "is not causal: its tokens see those after them; use one that is")
             if self.packed:

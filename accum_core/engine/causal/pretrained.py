@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import re
 import shutil
 import warnings
 from pathlib import Path
@@ -12,58 +10,50 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import nn
 
-from accum_core.engine.tolerant import is_out_of_memory
+from accum_core.engine.causal.places import expect, framework, read
 from accum_core.errors import DataError, LabError, SettingError
 
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-ADAPTERS = "adapter_config.json"
+TOKENIZERS = ("tokenizer", "vocab", "spiece", "sentencepiece")
+"""What the files of a tokenizer begin with."""
 
 
-def framework(name: str) -> Any:
-    """A library that is not needed for anything else.
+def check_context(name: str, context: int, commit: str = "") -> None:
+    """Refuse a context that a model cannot read; its weights are not loaded for that.
+
+    Args:
+        name, commit: as for ``load_model``.
+        context: tokens that it has to read at once.
 
     Raises:
-        LabError: saying what to install.
+        SettingError: naming how many it can read.
+        DataError: for a model that is not there or is damaged.
     """
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        remedy = "install it by `pip install -r requirements-frameworks.txt`"
-        raise LabError(
-            f"Language models of one's own need {name}, which cannot be imported ({error}): {remedy}."
-        ) from None
+    config = _from_pretrained("AutoConfig", name, commit)
+    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if isinstance(longest, int) and context > longest:
+        raise SettingError("context", context, f"is more than the {longest} tokens that {name} can read; use fewer")
 
 
-def load_model(name: str, lora_rank: int | None, context: int) -> nn.Module:
+def load_model(name: str, lora_rank: int | None, commit: str = "") -> nn.Module:
     """A causal model in training mode, in the number type that it was saved in.
 
     Args:
         name: a folder, or a name on the hub.
         lora_rank: rank of new adapters on every linear layer but the last (alpha is twice the rank, without dropout);
             they alone are trained. None trains every weight.
-        context: tokens that it has to read at once.
+        commit: which version of a model on the hub; "" for the newest.
 
     Raises:
-        SettingError: for a model that cannot read so many, or that has layers which a run's norm would exchange.
+        SettingError: for a model with layers that a run's norm would exchange.
         DataError: for one that is not there, is damaged or lacks weights.
     """
-    transformers = framework("transformers")
-    _expect(name, "model", "config.json", f"hf download {name} --local-dir FOLDER")
-    model, info = _read(
-        lambda: transformers.AutoModelForCausalLM.from_pretrained(name, output_loading_info=True),
-        "model",
-        name,
-        f"`hf download {name} --local-dir FOLDER`",
-    )
+    model, info = _from_pretrained("AutoModelForCausalLM", name, commit, output_loading_info=True)
     if missing := sorted(info["missing_keys"]):
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise DataError(
             f"model {name}: its files lack the weights {missing[0]}{others}, which would be random: take the whole "
             "model, with the head that predicts tokens."
         )
-    longest = getattr(model.config, "max_position_embeddings", None)
-    if isinstance(longest, int) and context > longest:
-        raise SettingError("context", context, f"is more than the {longest} tokens that {name} can read; use fewer")
     norms = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm, nn.GroupNorm)
     if found := [layer for layer, module in model.named_modules() if isinstance(module, norms)]:
         remedy = f"has a layer {found[0]}, which the norm of a run would exchange; use another model"
@@ -85,16 +75,16 @@ def load_model(name: str, lora_rank: int | None, context: int) -> nn.Module:
     return found_model.train()
 
 
-def load_tokenizer(name: str) -> Any:
+def load_tokenizer(name: str, commit: str = "") -> Any:
     """The tokenizer that lies beside a model.
 
     Raises:
         DataError: for one that is not there or is damaged.
     """
-    transformers = framework("transformers")
-    _expect(name, "model", "config.json", f"hf download {name} --local-dir FOLDER")
-    remedy = f"`hf download {name} --local-dir FOLDER`"
-    return _read(lambda: transformers.AutoTokenizer.from_pretrained(name), "tokenizer of model", name, remedy)
+    folder = Path(name)
+    if folder.is_dir() and not any(path.name.startswith(TOKENIZERS) for path in folder.iterdir()):
+        raise DataError(f"model {name}: the folder has no tokenizer: place the model's own there (tokenizer.json).")
+    return _from_pretrained("AutoTokenizer", name, commit)
 
 
 def load_rows(name: str) -> Any:
@@ -107,9 +97,15 @@ def load_rows(name: str) -> Any:
         DataError: for one that is not there or cannot be read.
     """
     datasets = framework("datasets")
-    download = f"hf download {name} --repo-type dataset --local-dir FOLDER"
-    _expect(name, "data", "", download)
-    return _read(lambda: datasets.load_dataset(name, split="train"), "data", name, f"`{download}`")
+    expect(name, "data", "")
+
+    def load() -> Any:
+        try:
+            return datasets.load_dataset(name, split="train")
+        except datasets.exceptions.DatasetGenerationError as error:
+            raise error.__cause__ or error from None  # which says what is wrong with which file
+
+    return read(load, "data", name)
 
 
 def save(network: Any, tokenizer: Any, folder: Path) -> None:
@@ -137,32 +133,11 @@ def save(network: Any, tokenizer: Any, folder: Path) -> None:
         raise LabError(f"{folder} could not be written ({reason}): free some space, then go on by --resume.") from None
 
 
-def _expect(name: str, what: str, file: str, download: str) -> None:
-    """Refuse what is neither a folder with that file nor a name that the hub could know."""
-    folder = Path(name)
-    if folder.is_dir():
-        if not (folder / file).exists():
-            adapters = (
-                " (it holds adapters; name the model that they belong to)" if (folder / ADAPTERS).exists() else ""
-            )
-            raise DataError(
-                f"{what} {name}: the folder has no {file}{adapters}: name one as save_pretrained writes it."
-            )
-    elif not HUB_NAME.fullmatch(name):
-        raise DataError(f"{what} {name}: there is no such folder, and no hub has such a name: check the path.")
-
-
-def _read(read: Any, what: str, name: str, download: str) -> Any:
-    """What a library reads; whatever it raises becomes a sentence."""
-    try:
-        return read()
-    except Exception as error:  # damaged files and missing networks raise errors of any class
-        if is_out_of_memory(error):
-            raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
-        if Path(name).is_dir():
-            raise DataError(f"{what} {name}: the folder cannot be read ({reason}): mend or replace it.") from None
-        raise DataError(
-            f"{what} {name}: is no folder here, and the hub did not give it ({reason}): on a machine with a network "
-            f"run {download}, place FOLDER here, and give its path instead of the name."
-        ) from None
+def _from_pretrained(kind: str, name: str, commit: str, **options: Any) -> Any:
+    """What one of transformers' classes makes of a model's folder or name; never by code that came with the model."""
+    reader = getattr(framework("transformers"), kind)
+    expect(name, "model", "config.json")
+    if commit and not Path(name).is_dir():
+        options["revision"] = commit
+    what = "tokenizer of model" if kind == "AutoTokenizer" else "model"
+    return read(lambda: reader.from_pretrained(name, trust_remote_code=False, **options), what, name)

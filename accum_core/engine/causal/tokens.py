@@ -119,5 +119,5 @@ class Encoder:
         except Exception as error:  # a template may raise what it likes
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise DataError(
-                f"{place}: the tokenizer's chat template cannot show these messages ({reason}): mend them."
+                f"{place}: the tokenizer's chat template cannot show these messages ({reason}): mend them, or it."
             ) from None

@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from accum_core import text_files
-from accum_core.engine.causal import pretrained, rows
+from accum_core.engine.causal import places, pretrained, rows
 from accum_core.engine.causal.model import CausalModel, TokenLoss
 from accum_core.engine.causal.tokens import Encoder
 from accum_core.errors import DataError, SettingError
@@ -28,7 +28,6 @@ ORDER = 95
 LANGUAGE = True
 IN_LAB = False
 """It needs a model and text that do not come with the project."""
-VALIDATION_BATCH = 4
 
 
 class OwnText:
@@ -39,19 +38,20 @@ class OwnText:
         tokens: predictions that count in an epoch.
         cut: pairs and chats that lost their end to the context, held-out ones included.
         left_out: those that lost all that is learnt, and are not used.
-        longest: tokens read of the longest sample.
+        longest: tokens read of the longest sample or held-out text.
     """
 
     def __init__(self, settings: LanguageSettings) -> None:
         self._settings = settings
-        self.tokenizer = pretrained.load_tokenizer(settings.model)
+        pretrained.check_context(settings.model, settings.context, settings.model_digest)
+        self.tokenizer = pretrained.load_tokenizer(settings.model, settings.model_digest)
         encoder = Encoder(self.tokenizer, settings.context)
         found = [encoder.encode(written, place) for place, written in _written(settings)]
         used = [pieces for pieces in found if pieces]
         if len(used) < 2:
             raise DataError(
-                f"data {settings.data}: holds {len(used)} text with something to learn within {settings.context} "
-                "tokens: give at least 2, as one is held out to validate."
+                f"data {settings.data}: holds {len(used) or 'no'} text with something to learn within "
+                f"{settings.context} tokens: give at least 2, as one is held out to validate."
             )
         every = min(settings.hold_out_every, len(used))
         training = [text for index, pieces in enumerate(used, 1) if index % every for text in pieces]
@@ -61,7 +61,7 @@ class OwnText:
         self.texts, self.held_out = len(training), len(held_out)
         self.tokens = sum(text.weight for text in training)
         self.cut, self.left_out = encoder.cut, len(found) - len(used)
-        self.longest = max(sum(len(text.tokens) - 1 for text in row) for row in self._rows)
+        self.longest = max(map(_read, (*self._rows, *((text,) for text in held_out))))
         self._highest = max(max(text.tokens) for text in (*training, *held_out))
         self.num_samples = len(self._rows)
         self.objective = TokenLoss()
@@ -74,7 +74,7 @@ class OwnText:
                 more tokens than the model.
         """
         settings = self._settings
-        network = pretrained.load_model(settings.model, settings.lora_rank, settings.context)
+        network = pretrained.load_model(settings.model, settings.lora_rank, settings.model_digest)
         known = network.get_input_embeddings().num_embeddings  # type: ignore[operator]
         if self._highest >= known:
             remedy = (
@@ -90,8 +90,8 @@ class OwnText:
         return rows.laid_out([self._rows[index] for index in indices])
 
     def longest_samples(self, count: int) -> tuple[Tensor, Tensor]:
-        """The samples with the most tokens, which need the most memory."""
-        order = sorted(self._rows, key=lambda row: -sum(len(text.tokens) - 1 for text in row))
+        """The samples and held-out texts with the most tokens, which need the most memory."""
+        order = sorted((*self._rows, *((text,) for text in self._held_out)), key=_read, reverse=True)
         return rows.laid_out(order[:count])
 
     def validate(self, model: nn.Module) -> Validation:
@@ -105,21 +105,56 @@ class OwnText:
         return Validation(token_loss=loss / tokens, loss=loss / tokens)
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for start in range(0, len(self._held_out), VALIDATION_BATCH):
-            yield rows.laid_out([(text,) for text in self._held_out[start : start + VALIDATION_BATCH]])
+        """The held-out texts, the shortest first; no batch has more tokens than a training pass of one sample may."""
+        batch: list[rows.Row] = []
+        for row in ((text,) for text in self._held_out):
+            if batch and (len(batch) + 1) * _read(row) > self.longest:
+                yield rows.laid_out(batch)
+                batch = []
+            batch.append(row)
+        yield rows.laid_out(batch)
+
+
+def _read(row: rows.Row) -> int:
+    """Tokens that a model reads of a row."""
+    return sum(len(text.tokens) - 1 for text in row)
 
 
 def _written(settings: LanguageSettings) -> Iterator[tuple[str, text_files.Written]]:
     """What the data holds, each with its place."""
     path = Path(settings.data)
-    if path.is_file():
-        if settings.digest and text_files.digest(path) != settings.digest:
-            raise DataError(f"data {path}: has changed since the run was begun: put the file back, or start anew.")
-        yield from text_files.read_lines(path)
-        return
-    for number, row in enumerate(pretrained.load_rows(settings.data), 1):
-        place = f"data {settings.data}, row {number}"
+    yield from text_files.read_lines(path) if path.is_file() else _rows(settings.data)
+
+
+def _rows(name: str) -> Iterator[tuple[str, text_files.Written]]:
+    for number, row in enumerate(pretrained.load_rows(name), 1):
+        place = f"data {name}, row {number}"
         yield place, text_files.parse(row, place)
+
+
+def data_digest(name: str) -> str:
+    """SHA-256 of a file, or of the rows of a data set, hexadecimal.
+
+    Raises:
+        DataError: for data that is missing or damaged.
+    """
+    path = Path(name)
+    return text_files.digest(path) if path.is_file() else text_files.digest_of(text for _, text in _rows(name))
+
+
+def check_unchanged(settings: LanguageSettings) -> None:
+    """Refuse to go on with other data or another model than a run was begun with; digests of "" let all pass.
+
+    A model on the hub is read at the commit that the run was begun with, so it cannot have changed.
+
+    Raises:
+        DataError: naming what has changed, or is missing or damaged.
+    """
+    if settings.digest and data_digest(settings.data) != settings.digest:
+        raise DataError(f"data {settings.data}: has changed since the run was begun: put it back, or start anew.")
+    model = settings.model
+    if settings.model_digest and Path(model).is_dir() and places.model_digest(model) != settings.model_digest:
+        raise DataError(f"model {model}: has changed since the run was begun: put its files back, or start anew.")
 
 
 def load() -> OwnText:
