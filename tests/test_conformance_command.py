@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,35 @@ def test_what_is_not_installed_is_named_and_the_rest_runs(monkeypatch: pytest.Mo
     assert [(row.framework, row.case) for row in rows] == [("accum_core", "equal")]
     assert trials.lacking == {"keras": "Keras is not installed."}
     assert told[-1] == (1, 1)
+
+
+def test_where_nothing_could_be_run_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def absent(distribution: str) -> str:
+        raise PackageNotFoundError(distribution)
+
+    monkeypatch.setattr(frameworks, "version", absent)
+    file = tmp_path / "found.json"
+    assert main(["conformance", "--framework", "keras", "--framework", "ignite", "--json", str(file)]) == 1
+    out, err = capsys.readouterr()
+    assert err.splitlines()[-1] == (
+        "Keras 3 on PyTorch is not installed: pip install -r requirements-frameworks.txt. "
+        "PyTorch-Ignite is not installed: pip install -r requirements-frameworks.txt."
+    )
+    assert not out and not file.exists()
+
+
+def test_a_framework_that_is_not_tried_in_a_case_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its process promises no row."""
+    harness = tmp_path / "accum_core" / "frameworks" / "harness"
+    harness.mkdir(parents=True)
+    (harness / "__main__.py").write_text("print(0)")
+    monkeypatch.setattr(running, "PROJECT", tmp_path)
+    trials = running.Trials(["own"], ["clipping"])
+    assert list(trials.rows(lambda *_: None)) == []
+    told = "our own loop is not tried in these cases: name others, or leave --case away."
+    assert trials.lacking == {"accum_core": told}
 
 
 def test_a_framework_that_cannot_be_imported_says_how_to_see_why(monkeypatch: pytest.MonkeyPatch) -> None:

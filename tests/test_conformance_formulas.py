@@ -7,7 +7,7 @@ import pytest
 from accum_core.conformance.cases import CASES
 from accum_core.frameworks.harness.formulas import candidates, rights
 from accum_core.frameworks.harness.judge import Judge, distance
-from accum_core.frameworks.harness.oracle import course, micro_batches
+from accum_core.frameworks.harness.oracle import course
 from accum_core.frameworks.harness.own_problems import own_problem
 
 # AdamW hardly sees what a gradient is divided by, and a clipped gradient has one length whatever it was: there other
@@ -22,9 +22,7 @@ def test_each_candidate_is_the_right_one_or_far_from_it(case: str) -> None:
     rightly = [judge._movement(right.weights) for right in judge.rights]
     assert len(rightly) == len(rights(problem.settings))
     far = HARDLY_SEEN.get(case, 1e-3)
-    possible = candidates(
-        problem.settings, len(micro_batches(problem)), [], beside=False, across_samples=case == "batch_norm"
-    )
+    possible = candidates(problem.settings, len(problem.samples), [], beside=False, across_samples=case == "batch_norm")
     seen = 0
     for formula in possible:
         moved = judge._movement(course(problem, formula).weights)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from accum_core.conformance.results import Measured
 from accum_core.frameworks.contract import Batch
-from accum_core.frameworks.harness.judge import Judge, Seen
+from accum_core.frameworks.harness.judge import Judge, Seen, near
 from accum_core.frameworks.harness.own_problems import own_problem
 from accum_core.frameworks.harness.problem import Problem
 
@@ -281,3 +281,9 @@ def test_another_count_is_named() -> None:
     unnamed = judged("unequal_tokens", model)
     assert (unnamed.verdict, unnamed.formula) == ("wrong", None)
     assert unnamed.explanation == "None of the candidate formulas gives what it computed."
+
+
+def test_what_gives_the_same_differs_in_one_thing() -> None:
+    """Of two divisions and two tails that are all the same here, the one that differs in both is left out."""
+    names = ["sum of means; dropped", "sum; counted on", "sum of means; counted on", "sum"]
+    assert [near(name, "sum; dropped") for name in names] == [True, True, False, True]

@@ -2,64 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from scalar_tasks import IGNORED, Scalars, scalar_task
+from scalar_courses import ONE_TO_FIVE, by, end, scalar_problem
 
-from accum_core.frameworks.contract import Batch, Sample
-from accum_core.frameworks.harness.formulas import (
-    DIVISIONS,
-    OVER_RANKS,
-    RIGHT,
-    Clip,
-    Formula,
-    Pace,
-    Resume,
-    Tail,
-    candidates,
-)
-from accum_core.frameworks.harness.oracle import Course, course
+from accum_core.frameworks.harness.formulas import RIGHT, Clip, Formula, Pace, Resume, Tail, candidates
+from accum_core.frameworks.harness.oracle import course
 from accum_core.frameworks.harness.own_problems import own_problem
-from accum_core.frameworks.harness.problem import Problem
 
-ONE_TO_FIVE = [[1.0], [2.0], [3.0], [4.0], [5.0]]
 ONE_AND_THREE = [[10.0], [2.0, 2.0, 2.0]]
-
-
-def scalar_problem(samples: Sequence[Sequence[Any]], *, start: Sequence[float] = (0.0,), **settings: Any) -> Problem:
-    """A loss whose gradient is the value; a rate of 1."""
-    task = scalar_task(samples, Path(), start=start, **settings)
-    return Problem(
-        settings=task.settings,
-        build=lambda: Scalars(start),
-        samples=task.samples,
-        collate=padded,
-        loss=task.loss,
-        total=task.total,
-        weight=task.weight,
-    )
-
-
-def padded(samples: Sequence[Sample]) -> Batch:
-    """Labels behind a sample's end are ignored."""
-    fill = {"inputs": 0, "labels": IGNORED}
-    pad = torch.nn.utils.rnn.pad_sequence
-    return {name: pad([one[name] for one in samples], batch_first=True, padding_value=fill[name]) for name in fill}
-
-
-def by(division: str, **parts: Any) -> Formula:
-    """A formula by the name of its division; its other parts are right where nothing is said."""
-    return Formula(division, {**DIVISIONS, **OVER_RANKS}[division], **parts)
-
-
-def end(ran: Course) -> list[float]:
-    weights: list[float] = ran.weights["weights"].tolist()
-    return weights
 
 
 @pytest.mark.parametrize(
@@ -90,6 +42,7 @@ def test_short_window(formula: Formula, weight: float, updates: int) -> None:
         ("dropped", -2 * (1.5 + 3.5), 4),
         ("counted on", -(1.5 + 3.5 + 3 + 2.5 + 4.5), 5),  # 1 2 | 3 4 | 5 1 | 2 3 | 4 5
         ("left over", -(1.5 + 3.5 + 8 / 3 + 3.5), 4),  # 1 2 | 3 4 | 5 1 2 | 3 4
+        ("first alone", -(1 + 2.5 + 4.5 + 1 + 2.5 + 4.5), 6),  # 1 | 2 3 | 4 5 | 1 | 2 3 | 4 5
     ],
 )
 def test_two_epochs(tail: Tail, weight: float, updates: int) -> None:
@@ -207,6 +160,7 @@ def test_clipping(division: str, clip: Clip, gradient: list[float]) -> None:
         ("update", -(1 + 0.5 + 0.25), 0.125),
         ("schedule", -(1 + 0.5**4 + 0.5**8), 0.5**10),
         ("schedule ahead", -(0.5**3 + 0.5**7 + 0.5**9), 0.5**10),
+        ("schedule an epoch", -3, 0.5),
     ],
 )
 def test_schedule(pace: Pace, weight: float, rate: float) -> None:
@@ -215,6 +169,14 @@ def test_schedule(pace: Pace, weight: float, rate: float) -> None:
     assert end(ran) == pytest.approx([weight], rel=1e-12)
     assert ran.final_lr == pytest.approx(rate, rel=1e-12)
     assert ran.updates == 3
+
+
+def test_a_schedule_that_steps_for_each_rank() -> None:
+    """Gradients of 1 in two windows of one micro-batch on each of two ranks: rates of 1 and 0.25, then 0.0625."""
+    problem = scalar_problem([[1.0]] * 4, accumulation_steps=1, world_size=2, gamma=0.5)
+    ran = course(problem, by("sum over weight", pace="schedule a rank"))
+    assert end(ran) == pytest.approx([-(1 + 0.25)], rel=1e-12)
+    assert ran.final_lr == pytest.approx(0.0625, rel=1e-12)
 
 
 @pytest.mark.parametrize(("pace", "weight"), [("update", 0.99), ("optimizer", 0.99**4)])
@@ -234,12 +196,24 @@ def test_weight_decay(pace: Pace, weight: float) -> None:
         ("stepped", -(1.5 + 3 + 4.5 + 6)),
         ("new window", -(1.5 + 4.5 + 6)),
         ("new epoch", -(1.5 + 1.5 + 3.5 + 5.5)),
+        ("first samples", -(1.5 + 1.5 + 3.5)),
+        ("rest of first", -(1.5 + 1 + 2.5)),
+        ("epoch inside", -(1.5 + 2 + 2.5 + 4.5)),  # 1 2 | 3 1 | 2 3 | 4 5, and 6 is left
     ],
 )
 def test_resume(resume: Resume, weight: float) -> None:
     """1 to 6 in windows of 2, interrupted after the third."""
     problem = scalar_problem([*ONE_TO_FIVE, [6.0]], accumulation_steps=2, stop_after=3)
     assert end(course(problem, by("sum over weight", resume=resume))) == pytest.approx([weight], rel=1e-12)
+
+
+@pytest.mark.parametrize("resume", ["lost", "rest of first"])
+def test_a_schedule_has_stepped_for_what_is_lost(resume: Resume) -> None:
+    """Gradients of 1 at rates halved by each of six micro-batches, of which the third's is lost: 0.5, 0.5^3, 0.5^5."""
+    problem = scalar_problem([[1.0]] * 6, accumulation_steps=2, stop_after=3, gamma=0.5)
+    ran = course(problem, by("sum over weight", pace="schedule ahead", resume=resume))
+    assert end(ran) == pytest.approx([-(0.5 + 0.5**3 + 0.5**5)], rel=1e-12)
+    assert ran.final_lr == pytest.approx(0.5**6, rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,33 @@ def test_one_that_raises_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found = row(monkeypatch, train, EXPLANATIONS={"equal": "It wants a length."})
     assert found.verdict == "refuses"
-    assert found.explanation == "It raised ValueError: no loader of this length It wants a length."
+    assert found.explanation == "It raised ValueError: no loader of this length. It wants a length."
 
 
 def test_a_long_error_is_cut() -> None:
     told = trial.sentence(RuntimeError("x" * 1000))
     assert told == "It raised RuntimeError: " + "x" * 297 + "..."
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (KeyError("inputs"), "It raised KeyError: 'inputs'."),
+        (RuntimeError("Build it first."), "It raised RuntimeError: Build it first."),
+        (AssertionError(), "It raised AssertionError."),
+    ],
+)
+def test_an_error_is_a_sentence(error: Exception, told: str) -> None:
+    assert trial.sentence(error) == told
+
+
+def test_a_right_loop_may_have_a_remark(monkeypatch: pytest.MonkeyPatch) -> None:
+    has: dict[str, Any] = {"REMARKS": {"equal": "Slowly."}, "EXPLANATIONS": {"equal": "It is wrong."}}
+    found = row(monkeypatch, right, **has)
+    told = "It computed the large batch's gradient, and made its updates."
+    assert (found.explanation, found.remark) == (told, "Slowly.")
+    found = row(monkeypatch, undivided, **has)
+    assert (found.explanation, found.remark) == ("It computed: sum. It is wrong.", "")
 
 
 @pytest.mark.parametrize("ends", ["orderly", "never"])
@@ -179,7 +200,7 @@ def test_ranks_that_part_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("fails", "explanation"),
     [
-        ("raises", "It raised RuntimeError: rank 1 has no data"),
+        ("raises", "It raised RuntimeError: rank 1 has no data."),
         ("crashes", "A rank ended with exit code 3 and left nothing."),
     ],
 )

@@ -86,6 +86,17 @@ def test_export_of_a_network_with_heads_trains_the_runs_weights(monkeypatch: pyt
     check("accelerate", RunConfig.of(**{**HEADS, "updates": 2, "warmup_updates": 1}))
 
 
+@pytest.mark.parametrize("form", FRAMEWORKS)
+@pytest.mark.parametrize("workload", ["sft", "sft_packed"])
+def test_export_of_fine_tuning_trains_the_runs_weights(
+    monkeypatch: pytest.MonkeyPatch, form: Form, workload: str
+) -> None:
+    monkeypatch.setattr(load(workload), "validate", lambda model: Validation(token_loss=0.5, loss=0.5))
+    tuned = {"optimizer": "adamw", "learning_rate": 1e-3, "beta2": 0.95, "clip_norm": 1.0, "schedule": "cosine"}
+    sizes = {"effective_batch_size": 4, "updates": 2, "warmup_updates": 1}
+    check(form, RunConfig.of(**{**SHORT, **sizes, **tuned, "workload": workload, "model": "tiny_lm"}))
+
+
 @pytest.mark.parametrize(
     ("form", "reduction", "tail"),
     [

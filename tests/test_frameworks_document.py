@@ -44,6 +44,13 @@ def test_what_looks_like_a_defect_stands_with_its_script() -> None:
     assert f"### {defect.title}\n\n{defect.sentence}\n\n```python\nprint(1)\n```" in told
 
 
+def test_what_is_exact_may_have_a_remark() -> None:
+    made = made_conformance.usual()
+    rows = (*made.results, made_conformance.row("keras", "resume", remark="It begins <again>."))
+    told = document.text(made.model_copy(update={"results": rows}), all_loops())
+    assert "\n\n- **resume in mid-epoch**: It begins &lt;again>.\n" in told
+
+
 def test_a_framework_that_was_not_there_is_named() -> None:
     sentence = "Keras is not installed: pip install -r requirements-frameworks.txt."
     made = made_conformance.usual().model_copy(update={"missing": {"keras": sentence}})

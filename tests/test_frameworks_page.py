@@ -80,6 +80,7 @@ def test_verdicts_are_told_by_sign_and_word_and_never_by_colour_alone() -> None:
         told = f"{verdict.replace(chr(39), '&#x27;')}</span>{number}"
         assert re.search(rf'aria-hidden="true">{sign}</b><span class="unseen">unequal token counts: {told}', table)
     assert len(set(findings.SIGNS.values())) == 4
+    assert words.NUMBER in matrix.key(rows)
     assert "rounding" in matrix.key(rows) and "refuses" not in matrix.key([each for each in rows if each.updates])
 
 
@@ -128,6 +129,27 @@ def test_a_case_alone_compares_all_frameworks_in_it() -> None:
         *["&lt;b&gt;made&lt;/b&gt;"] * 2,
     ]
     assert f"{MENDED} (gradient error 2 × 10⁻¹⁶)" in unescape(table)
+
+
+def test_a_framework_alone_has_the_title_and_the_answer() -> None:
+    test = page(framework="lightning")
+    assert test.title[0].value == f"Does {all_loops()['lightning'].title} compute the large batch's gradient?"
+    told = f"{all_loops()['lightning'].title}, version 1.2.3: 1 of 3 trials are exact. Open a cell to see why, and what"
+    assert told in text(test)
+    assert "Find the row that is your training, and open a cell" in text(page(framework="<b>made</b>"))
+
+
+def test_what_is_the_same_is_told_once() -> None:
+    tail = "; the short window is dropped"
+    same = (f"mean of means over N{tail}", f"sum{tail}", "sum over weight")
+    told = words.same_line(row("keras", "equal", formula=f"sum over weight{tail}", same_here=same))
+    assert told == "The same on this case's data: mean of means over N, or sum, or sum over weight."
+    assert words.same_line(row("keras", "equal")) == ""
+
+
+def test_a_version_and_a_recipes_commit() -> None:
+    assert words.version(row("keras", "equal")) == "version 1.2.3"
+    assert words.version(row("keras", "equal", version="commit 553f949")) == "commit 553f949"
 
 
 def test_filters_write_the_address() -> None:
@@ -222,6 +244,22 @@ def test_progress_and_end_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert test.button(key="frameworks_stop")
     monkeypatch.setattr(job, "look", lambda: job.Look("ended", "", 1.0, told="The process was ended by signal 9."))
     assert "ended without a result. Its last line: The process was ended by signal 9." in page().warning[0].value
+    monkeypatch.setattr(job, "look", lambda: job.Look("ended", "", 1.0, told="Interrupted."))
+    assert page().warning[0].value == "The last run was stopped before its end, and left no results."
+
+
+def test_a_run_that_has_ended_leads_to_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    job.folder().mkdir()
+    made = made_conformance.usual()
+    made.model_copy(update={"results": (row("keras", "equal"),)}).write(job.result_path("keras"))
+    monkeypatch.setattr(job, "look", lambda: job.Look("done", "keras", 1767312000.0))
+    test = page(framework="keras", case="equal")
+    told = f"The last run here, of {all_loops()['keras'].title}, begun on 2 January 2026, has its results."
+    assert test.success[0].value == told
+    test.button(key="frameworks_found").click().run()
+    assert dict(test.query_params) == {"framework": "keras", "results": "here"}
+    assert "Run on this machine" in text(test) and "1 trial: 1 exact." in text(test)
+    assert [each for each in test.button if each.key == "frameworks_found"] == []
 
 
 def test_the_data_are_the_results(committed: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
@@ -61,6 +62,15 @@ def test_a_result_is_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     job.start("keras")  # what was there before is no result of this run
     wait_until(lambda: job.look().state != "running")
     assert (job.look().state, job.look().told) == ("ended", "--json: the disk is full.")
+    assert job.result_path("keras").read_text() == "{}"  # which is not lost for a run that failed
+
+
+def test_two_that_look_at_once_see_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, RESULT)
+    job.start()
+    wait_until(lambda: job.look().state == "done")
+    with job._lock(fcntl.LOCK_SH) as held:  # another process looks
+        assert held is not None and job.look().state == "done"
 
 
 def test_a_killed_process_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,13 @@ def test_what_a_loop_calls_in_its_file_and_beside_it_is_shown_and_nothing_else(t
     assert "import os" not in source and "unused" not in source
 
 
+def test_a_mend_shows_what_it_calls_even_where_the_loop_has_it_too() -> None:
+    """The loss that a user of the Trainer has to write is shared by both."""
+    shown = all_loops()["transformers"]
+    assert "def loss_of(" in shown.loop and "def loss_of(" in shown.mended
+    assert "def train_mended(" in shown.mended and "def arguments(" not in shown.mended
+
+
 def test_every_division_has_its_mathematics() -> None:
     named = {**formulas.DIVISIONS, **formulas.OVER_RANKS}
     assert set(mathematics.DIVISIONS) == set(named)

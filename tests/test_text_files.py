@@ -48,7 +48,7 @@ def test_null_is_the_column_of_another_shape() -> None:
 
 
 DAMAGED = [
-    (b'{"text": "a', "is no JSON"),
+    (b'{"text": "a', "is no JSON (unterminated string starting at character 10)"),
     (b'{"text": "\xff"}', "byte 11 is not UTF-8"),
     (b'["a"]', "is a list and no object"),
     (b"7", "is a number and no object"),

@@ -129,7 +129,7 @@ def _questions(cases: Sequence[str]) -> Iterator[str]:
 
 def _framework(rows: Sequence[Row], loops: Mapping[str, Loops]) -> Iterator[str]:
     framework = rows[0].framework
-    yield f"## {_safe(findings.title(framework, loops))} {_safe(rows[0].version)}"
+    yield f"## {_safe(findings.title(framework, loops))} ({_safe(rows[0].version)})"
     yield ""
     file = loops[framework].file if framework in loops else ""
     name = f"`python -m experiments conformance --framework {framework}`"
@@ -141,6 +141,9 @@ def _framework(rows: Sequence[Row], loops: Mapping[str, Loops]) -> Iterator[str]
         yield ""
         exact = [findings.case_title(row.case) for row in mine if row.verdict == "exact"]
         yield f"Exact: {', '.join(exact) or 'nothing'}."
+        remarks = [f"- **{findings.case_title(row.case)}**: {_safe(row.remark)}" for row in mine if row.remark]
+        if remarks:
+            yield from ("", *remarks)
         others = [row for row in mine if row.verdict != "exact"]
         if others:
             yield from _others(others)

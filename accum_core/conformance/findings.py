@@ -101,7 +101,8 @@ def tally(rows: Sequence[Row]) -> str:
     """How many trials had which verdict."""
     counts = {verdict: sum(row.verdict == verdict for row in rows) for verdict in SIGNS}
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    return f"{len(rows)} trials: {told}." if told else f"{len(rows)} trials."
+    trials = f"{len(rows)} {'trial' if len(rows) == 1 else 'trials'}"
+    return f"{trials}: {told}." if told else f"{trials}."
 
 
 def error(value: float | None) -> str:

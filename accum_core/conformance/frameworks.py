@@ -37,8 +37,17 @@ def file_of(name: str) -> str:
 
 
 def kinds(file: str) -> Mapping[str, str]:
-    """The kinds that a framework is tried in, with their titles."""
-    return {OWN: "a module and a loss of the user's", **frameworks()[file].get("KINDS", {})}
+    """The kinds that a framework is tried in, with their titles; ``own`` unless its file says ``OWN = False``."""
+    of = frameworks()[file]
+    own = {OWN: "a module and a loss of your own"} if of.get("OWN", True) else {}
+    return {**own, **of.get("KINDS", {})}
+
+
+def defects(file: str) -> tuple[tuple[str, str, str], ...]:
+    """What looks like a framework's own fault: title, sentence and script; from ``FILE_defects.py`` if there is one."""
+    beside = FOLDER / f"{file}_defects.py"
+    of = constants(beside) if beside.exists() else frameworks()[file]
+    return tuple(of.get("DEFECTS", ()))
 
 
 def missing(file: str) -> str:

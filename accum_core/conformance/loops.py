@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from accum_core.conformance.frameworks import FOLDER, frameworks, kinds
+from accum_core.conformance.frameworks import FOLDER, defects, frameworks, kinds
 
 PACKAGE: Final = "accum_core.frameworks"
 CONTRACT: Final = "contract"  # what every loop is handed; its source says nothing of a framework
@@ -39,7 +39,8 @@ class Loops:
         kinds: titles of the kinds of module, head or loader, by name.
         defects: with a script each.
         loop: source of ``train`` and of what it calls in its file, with the imports that they need.
-        mended: source of what ``train_mended`` needs beyond that; "" where there is none.
+        mended: source of ``train_mended``, of what it calls itself, and of what that needs beyond ``loop``; "" where
+            there is none.
         beside: source of what both take from other files of the folder, each part under its file's name.
     """
 
@@ -72,15 +73,19 @@ def all_loops() -> Mapping[str, Loops]:
 
 def _loops(modules: Mapping[str, _Module], file: str, constants: Mapping[str, Any]) -> Loops:
     plain = _reached(modules, (file, "train"))
-    mended = _reached(modules, (file, "train_mended")) if "train_mended" in modules[file].definitions else []
+    has_mend = "train_mended" in modules[file].definitions
+    mended = _reached(modules, (file, "train_mended")) if has_mend else []
+    called = set(_mentioned(modules, (file, "train_mended"))) if has_mend else set()
     return Loops(
         title=str(constants["TITLE"]),
         file=f"accum_core/frameworks/{file}.py",
         distribution="" if "VERSION" in constants else str(constants["DISTRIBUTION"]),
         kinds=kinds(file),
-        defects=tuple(Defect(*defect) for defect in constants.get("DEFECTS", ())),
+        defects=tuple(Defect(*defect) for defect in defects(file)),
         loop=_source(modules, [key for key in plain if key[0] == file], file),
-        mended=_source(modules, [key for key in mended if key[0] == file and key not in plain], file),
+        mended=_source(
+            modules, [key for key in mended if key[0] == file and (key not in plain or key in called)], file
+        ),
         beside=_source(modules, [key for key in dict.fromkeys((*plain, *mended)) if key[0] != file], file),
     )
 

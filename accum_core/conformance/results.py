@@ -27,7 +27,8 @@ class Measured(Record):
         logged: training losses that were logged, in order.
         formula: the candidate that gives the same weights to rounding, or None if none does; in the case
             ``logged_loss``, the one that gives the logged values.
-        same_here: other candidates that give the same on this case's data.
+        same_here: other candidates that give the same on this case's data, and differ from it in their division alone
+            or in all but that.
         verdict: of this training alone; never ``user's duty``, but for a loss that is not logged at all.
         explanation: what was seen, one sentence.
         seconds: of the training alone.
@@ -66,6 +67,7 @@ class Row(Measured):
             something differs. ``refuses``: it raised an error, crashed or did not end. ``user's duty``: wrong as
             documented, but the documentation leaves this to the user's own code, and that code was measured to be
             exact.
+        remark: what the framework's users should know where it is exact, one sentence, or "".
         mend: the option or code that mends it, one sentence, or "".
         mended_error, mended_verdict: the same training with the mend, None where no mend was measured.
     """
@@ -75,6 +77,7 @@ class Row(Measured):
     kind: str
     case: str
     right: Right | None = None
+    remark: str = ""
     mend: str = ""
     mended_error: float | None = None
     mended_verdict: Verdict | None = None

@@ -69,9 +69,9 @@ class Trials:
                         yield news
                     elif news is None:
                         open_files.discard(file)
+                        if not given[file]:
+                            self.lacking[name_of(file)] = _silent(file, totals[file])
                         totals[file] = given[file]
-                        if not given[file] and totals:
-                            self.lacking[name_of(file)] = _silent(file)
                     else:
                         totals[file] = news
                     progress(done, sum(totals.values()))
@@ -131,12 +131,12 @@ def _alone() -> Mapping[str, str]:
     return {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
 
 
-def _silent(file: str) -> str:
+def _silent(file: str, promised: int) -> str:
+    """Why a framework gave no row, of so many that it promised."""
     title = frameworks()[file]["TITLE"]
-    return (
-        f"{title} could not be run, or has nothing to say on these cases: "
-        f"python -m accum_core.frameworks.harness {file} --show tells why."
-    )
+    if not promised:
+        return f"{title} is not tried in these cases: name others, or leave --case away."
+    return f"{title} could not be run: python -m accum_core.frameworks.harness {file} --show tells why."
 
 
 def _end(processes: Sequence[subprocess.Popen[str]]) -> None:

@@ -12,12 +12,15 @@ What else it may have, all literals but for the functions:
   module of the user's with a loss of the user's. Then also ``problem(kind, case) -> Problem | None``
   (``harness.problem``); None where the case says nothing about the kind. A case's name is that of ``cases.CASES``.
 - ``EXPLANATIONS = {case: sentence}``: why it does what it does where that is not right.
+- ``REMARKS = {case: sentence}``: what its users should know where it is right.
 - ``MENDS = {case: sentence}``: the option or code that mends it, and ``train_mended(task) -> Outcome`` with it, so that
   each mend is measured.
 - ``DUTIES = (case, ...)``: what its documentation leaves to the user's own code. Where ``train`` is wrong and
   ``train_mended`` exact, the verdict is then ``user's duty`` and not ``wrong``.
 - ``COUNTS = {name: function}``: other counts of a batch by which it may divide; each becomes a candidate formula.
-- ``DEFECTS = ((title, sentence, script), ...)``: what looks like a defect of theirs.
+- ``DEFECTS = ((title, sentence, script), ...)``: what looks like a defect of theirs; in ``FILE_defects.py`` beside it
+  where they are many.
+- ``OWN = False``: for a framework that trains no module of the user's own; then it has ``KINDS``.
 - ``VERSION``: for a recipe, which is not installed: what was read.
 
 A key ``"kind/case"`` goes before ``"kind/*"``, which holds for every case of a kind, and that before ``"case"``, which

@@ -45,7 +45,8 @@ EXPLANATIONS = {
     "resume": "What save_state writes has the weights and the count of micro-batches, but not the gradients that an "
     "open window had summed; and the window that goes on is still divided by N.",
     "logged_loss": "The accelerator logs what it is given, and adds up no loss over a window.",
-    "ranks/ragged": "For ranks to get alike, even_batches fills up the last micro-batch with the first samples again.",
+    "ranks/ragged": "For ranks to get alike, even_batches fills up the last micro-batch with the first samples again, "
+    "which then count twice.",
     "ranks/schedule": "A prepared schedule steps at every update as often as there are ranks.",
 }
 MENDS = {
@@ -60,8 +61,8 @@ MENDS = {
     "two_ranks": "Add up sums, times the ranks, and divide by the tokens of all of them, as its guide does.",
     "resume": "Call save_state only after an update, where sync_gradients is true, and resume from there.",
     "logged_loss": "Add up the window's sums, reduce them over ranks, and divide by the window's weight.",
-    "ranks/ragged": "DataLoaderConfiguration(even_batches=False), and sums divided by what all ranks hold.",
-    "ranks/schedule": "Accelerator(step_scheduler_with_optimizer=False), and one step an update.",
+    "ranks/ragged": "Use DataLoaderConfiguration(even_batches=False), and divide sums by what all ranks hold.",
+    "ranks/schedule": "Use Accelerator(step_scheduler_with_optimizer=False), and step the schedule once an update.",
 }
 
 DEFECTS = (

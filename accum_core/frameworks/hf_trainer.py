@@ -24,7 +24,7 @@ KINDS = {
     "kwargs_ignored": "a module of your own whose forward takes **kwargs and uses none",
     "kwargs_used": "a module of your own that divides its sum by num_items_in_batch",
     "loss_func": "a module of your own, and compute_loss_func",
-    "sized_stream": "a module of your own, data that is iterable and has a length",
+    "sized_stream": "a module of your own, and data that is iterable and has a length",
     "causal": "a causal language model (GPT-2)",
     "llama": "a causal language model (Llama)",
     "masked": "a masked language model (BERT)",
@@ -125,52 +125,6 @@ def _labels(batch: Batch) -> float:
     return float((batch["labels"] != -100).sum())
 
 
-DEFECTS = (
-    (
-        "Heads that take **kwargs and return a mean train with a gradient that is N times too large",
-        "The Trainer leaves the division to every model whose forward takes **kwargs (transformers/trainer.py, "
-        "training_step); BERT's sequence classifier takes them and computes a plain mean all the same "
-        "(models/bert/modeling_bert.py). Issue 47688 of huggingface/transformers is open on such heads.",
-        """
-import tempfile
-import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
-
-sizes = dict(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
-data = [{"input_ids": torch.arange(4) + i, "labels": torch.tensor(i % 2)} for i in range(4)]
-norms = []
-for micro, steps in ((4, 1), (1, 4)):
-    torch.manual_seed(0)
-    config = BertConfig(**sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    model = BertForSequenceClassification(config)
-    arguments = TrainingArguments(
-        tempfile.mkdtemp(), per_device_train_batch_size=micro, gradient_accumulation_steps=steps, num_train_epochs=1,
-        train_sampling_strategy="sequential", logging_steps=1, report_to="none", use_cpu=True, disable_tqdm=True,
-    )
-    trainer = Trainer(model, arguments, train_dataset=data)
-    trainer.train()
-    norms.append(trainer.state.log_history[0]["grad_norm"])
-print("gradient norm at N = 4:", round(norms[1], 4), "instead of", round(norms[0], 4))
-""",
-    ),
-    (
-        "GPT-2 counts a label too many for each sequence",
-        "The first label of a sequence is never predicted, and the Trainer leaves it out of num_items_in_batch for "
-        "models whose loss_type is one of its causal losses; it is taken from the class's name, which gives none for "
-        "GPT2LMHeadModel (transformers/modeling_utils.py).",
-        """
-import tempfile
-import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
-
-model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_positions=8, n_embd=8, n_layer=1, n_head=1))
-trainer = Trainer(model, TrainingArguments(tempfile.mkdtemp(), report_to="none", use_cpu=True))
-batch = {"labels": torch.ones(2, 5, dtype=torch.long)}
-_, items = trainer.get_batch_samples(iter([batch]), 1, torch.device("cpu"))
-print("tokens that are counted:", int(items), "instead of", 2 * 4)
-""",
-    ),
-)
 COUNTS = {"labels that are not -100": _labels}
 
 

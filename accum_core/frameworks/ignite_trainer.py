@@ -41,18 +41,18 @@ EXPLANATIONS = {
     "logged_loss": "The engine's output is the loss of the micro-batch that it has just passed.",
 }
 MENDS = {
-    "ragged": "An engine over windows, whose update function divides sums by the window's weight.",
-    "unequal_tokens": "An engine over windows, whose update function divides sums by the window's weight.",
-    "ignored_pixels": "An engine over windows, whose update function divides sums by the window's weight.",
-    "class_weights": "An engine over windows, whose update function divides sums by the window's weight.",
-    "empty_micro_batch": "An engine over windows, whose update function divides sums by the window's weight.",
-    "two_ranks": "An engine over windows, whose update function divides sums by the weight over all ranks.",
-    "short_window": "An engine over windows, of which an epoch's last may be short.",
-    "iterable": "An engine over windows, of which an epoch's last may be short.",
-    "n_above_epoch": "An engine over windows, of which an epoch's last may be short.",
-    "schedule": "An engine over windows; or the handler at Events.ITERATION_COMPLETED(every=N).",
-    "resume": "An engine over windows, saved between windows alone, and a loader that passes over what was seen.",
-    "logged_loss": "An engine over windows, whose update function returns the window's loss.",
+    "ragged": "Run an engine over windows, whose update function divides sums by the window's weight.",
+    "unequal_tokens": "Run an engine over windows, whose update function divides sums by the window's weight.",
+    "ignored_pixels": "Run an engine over windows, whose update function divides sums by the window's weight.",
+    "class_weights": "Run an engine over windows, whose update function divides sums by the window's weight.",
+    "empty_micro_batch": "Run an engine over windows, whose update function divides sums by the window's weight.",
+    "two_ranks": "Run an engine over windows, whose update function divides sums by the weight over all ranks.",
+    "short_window": "Run an engine over windows, of which an epoch's last may be short.",
+    "iterable": "Run an engine over windows, of which an epoch's last may be short.",
+    "n_above_epoch": "Run an engine over windows, of which an epoch's last may be short.",
+    "schedule": "Run an engine over windows; or attach the handler at Events.ITERATION_COMPLETED(every=N).",
+    "resume": "Run an engine over windows, save between windows alone, and pass over what was seen of the loader.",
+    "logged_loss": "Run an engine over windows, whose update function returns the window's loss.",
 }
 DEFECTS = (
     (

@@ -19,7 +19,7 @@ NAME = "fabric"
 TITLE = "Lightning Fabric"
 DISTRIBUTION = "lightning"
 ORDER = 50
-KINDS = {"divided": "counted from one and divided by N, as in LitGPT, the makers' own recipes"}
+KINDS = {"divided": "a count from one and a division by N, as in LitGPT, the makers' own recipes"}
 DUTIES = tuple(CASES)
 EXPLANATIONS = dict.fromkeys(
     CASES,

@@ -44,22 +44,23 @@ EXPLANATIONS = {
     "resume": "The epoch goes on at the micro-batch that the checkpoint names, but a loader without state_dict and "
     "load_state_dict starts again from its first sample.",
     "logged_loss": "At an update the logger is given what self.log was last given: the mean of one micro-batch.",
-    "ranks/ragged": "For ranks to get alike, DistributedSampler adds the first samples again; means are divided by N.",
+    "ranks/ragged": "DistributedSampler deals samples out one by one, and each micro-batch's mean is divided by N, so "
+    "that a smaller one counts as much as a full one.",
     "ranks/iterable": "Every rank passes all samples of an iterable data set, which nothing deals out.",
     "no_interval/schedule": "Where configure_optimizers names no interval, it is an epoch.",
     "epoch_log/logged_loss": "An epoch's value weighs each micro-batch's mean by its samples, not by its tokens.",
 }
 MENDS = {
-    **dict.fromkeys(TOKENS, "Manual optimization: add up sums, and divide the gradient by the window's weight."),
-    **dict.fromkeys(SHORT, "Manual optimization: divide by what the window holds; step at trainer.is_last_batch too."),
-    "ragged": "Manual optimization: add up sums, and divide the gradient by the window's samples.",
-    "empty_micro_batch": "Manual optimization: add up sums, which are 0 here, and divide by the window's tokens.",
-    "two_ranks": "Manual optimization: add up sums, times the ranks, and divide by the tokens of all of them.",
-    "resume": "A loader with state_dict and load_state_dict, and a checkpoint at an update (every_n_train_steps).",
+    **dict.fromkeys(TOKENS, "Use manual optimization: add up sums, and divide the gradient by the window's weight."),
+    **dict.fromkeys(SHORT, "Use manual optimization: divide by what the window holds, and step at is_last_batch too."),
+    "ragged": "Use manual optimization: add up sums, and divide the gradient by the window's samples.",
+    "empty_micro_batch": "Use manual optimization: add up sums, which are 0 here, and divide by the window's tokens.",
+    "two_ranks": "Use manual optimization: add up sums, times the ranks, and divide by the tokens of all of them.",
+    "resume": "Give a loader with state_dict and load_state_dict, and save at an update (every_n_train_steps).",
     "logged_loss": "Add up the window's sums, divide by its weight, and give that to the logger.",
-    "ranks/ragged": "use_distributed_sampler=False, its own samples to every rank, and sums as on one rank.",
-    "ranks/iterable": "An iterable data set that yields only its rank's samples, and sums as on one rank.",
-    "no_interval/schedule": 'An lr_scheduler with "interval": "step".',
+    "ranks/ragged": "Set use_distributed_sampler=False, deal the samples out, and train on sums as on one rank.",
+    "ranks/iterable": "Give a data set that yields its rank's samples alone, and train on sums as on one rank.",
+    "no_interval/schedule": 'Return an lr_scheduler with "interval": "step".',
     "epoch_log/logged_loss": "Give self.log the tokens as batch_size; and train on sums, as for unequal tokens.",
 }
 DEFECTS = (
@@ -169,7 +170,7 @@ def train(task: Task) -> Outcome:
 
 
 class SummingModule(Module):
-    """Manual optimization: losses are summed, and the window's gradient is divided by the window's weight."""
+    """Use manual optimization: losses are summed, and the window's gradient is divided by the window's weight."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from itertools import islice
 from typing import Any
 
@@ -50,6 +51,36 @@ def optimizer(task: Task) -> optim.Optimizer:
 def scheduler(task: Task, steps: optim.Optimizer) -> ExponentialLR:
     """One that multiplies the rate by ``gamma`` at each step; by 1 where the rate stays."""
     return ExponentialLR(steps, task.settings.gamma or 1.0)
+
+
+def interrupted_in_an_epoch(task: Task, process: Callable[..., list[float]]) -> Outcome:
+    """A process to the end, after one that was interrupted where the task has such; a new one has new weights."""
+    if stop := task.settings.stop_after:
+        new = deepcopy(task.model.state_dict())
+        process(task, stop_after=stop)
+        task.model.load_state_dict(new)
+        task.model.zero_grad()
+    return Outcome(logged=process(task))
+
+
+def save_epoch(task: Task, optimizer: optim.Optimizer, schedule: ExponentialLR, epoch: int) -> None:
+    """The checkpoint of a script that saves at the end of an epoch; written where an interruption is to come."""
+    if task.settings.stop_after and task.rank == 0:
+        parts: dict[str, Any] = {"model": task.model, "optimizer": optimizer, "scheduler": schedule}
+        states = {name: part.state_dict() for name, part in parts.items()}
+        torch.save(states | {"epoch": epoch}, task.folder / "last.pt")
+
+
+def epochs_saved(task: Task, optimizer: optim.Optimizer, schedule: ExponentialLR) -> int:
+    """Read what ``save_epoch`` wrote, if it did; the epoch to begin with."""
+    file = task.folder / "last.pt"
+    if not file.exists():
+        return 0
+    saved = torch.load(file)
+    task.model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    schedule.load_state_dict(saved["scheduler"])
+    return int(saved["epoch"]) + 1
 
 
 def sums_over_windows(task: Task, model: nn.Module) -> Outcome:

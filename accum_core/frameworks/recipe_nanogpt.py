@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
+from typing import Any
 
 import torch
 from torch import distributed as dist
@@ -15,7 +17,7 @@ from accum_core.frameworks.contract import Batch, Outcome, Task
 NAME = "nanogpt"
 TITLE = "nanoGPT's recipe"
 DISTRIBUTION = ""
-VERSION = "recipe of commit 553f949"
+VERSION = "commit 553f949"
 ORDER = 70
 DUTIES = (
     "ragged",
@@ -36,9 +38,11 @@ EXPLANATIONS = {
     "epoch.",
     "iterable": "An update takes N micro-batches from an endless loader, so a short window goes on.",
     "n_above_epoch": "An update takes N micro-batches from an endless loader, so it goes on into the next epoch.",
-    "two_ranks": "Each rank divides by its share of N, and the exchange takes the mean over ranks.",
+    "two_ranks": "Each rank divides each of its losses by their number N, and the exchange takes the mean over ranks.",
     "logged_loss": "It logs the last micro-batch's loss, times N to undo the division.",
-    "batch_norm": "Each forward pass normalises by its own micro-batch.",
+    "batch_norm": "Each forward pass normalises by its own micro-batch; use layers that do not look across samples.",
+    "resume": "Its checkpoint is written between two updates and holds the number of updates but no place in the data, "
+    "which are drawn from the same seed again: what was seen first is seen again.",
 }
 MENDS = {
     "ragged": "Sum instead, and divide by what the window holds.",
@@ -48,20 +52,37 @@ MENDS = {
     "empty_micro_batch": "Sum instead, and divide by the window's tokens.",
     "two_ranks": "Sum instead, and divide by the tokens of all ranks.",
     "logged_loss": "Sum instead, divide by the window's tokens, and add up what is logged.",
+    "resume": "Draw as many batches as the updates before the checkpoint took, and leave them out.",
 }
 
 
 def train(task: Task) -> Outcome:
-    """Its training loop, with the data's own order."""
-    settings = task.settings
-    if settings.stop_after:
-        raise RuntimeError(
-            "this recipe refuses in the script's place, which saves after an update alone and draws its data anew"
-        )
+    """Its training loop, with the data's own order; after an interruption with ``init_from=resume``."""
+    if task.settings.stop_after:
+        iterations(task, stop_after=task.settings.stop_after)
+        task.model.zero_grad()  # what the interrupted process held goes with it
+    return Outcome(logged=iterations(task))
+
+
+def iterations(task: Task, *, stop_after: int = 0, passing_over: bool = False) -> list[float]:
+    """One process: from the checkpoint if there is one, to the end or to a micro-batch at which it is interrupted."""
+    settings, file = task.settings, task.folder / "ckpt.pt"
     model, optimizer = distributed(task), plain.optimizer(task)
-    scheduler, batches, logged = plain.scheduler(task, optimizer), endless(task), []
-    steps, autocast = settings.accumulation_steps, settings.precision == "bfloat16"
-    for _ in range(updates(task)):
+    scheduler, batches = plain.scheduler(task, optimizer), endless(task)
+    logged: list[float] = []
+    steps, autocast, first = settings.accumulation_steps, settings.precision == "bfloat16", 0
+    if file.exists():
+        checkpoint = torch.load(file)
+        task.model.load_state_dict(checkpoint["model"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        scheduler.load_state_dict(checkpoint["scheduler"])  # theirs has no state: the rate follows from iter_num
+        first = checkpoint["iter_num"]
+    if passing_over:
+        batches = islice(batches, first * steps, None)
+    for iter_num in range(first, updates(task)):
+        if settings.stop_after and iter_num:  # at every eval_interval, which is 1 here
+            parts: dict[str, Any] = {"model": task.model, "optimizer": optimizer, "scheduler": scheduler}
+            torch.save({name: part.state_dict() for name, part in parts.items()} | {"iter_num": iter_num}, file)
         for micro_step in range(steps):
             if isinstance(model, DistributedDataParallel):
                 model.require_backward_grad_sync = micro_step == steps - 1
@@ -69,13 +90,15 @@ def train(task: Task) -> Outcome:
             with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
                 loss = task.loss(model(batch["inputs"]), batch["labels"]) / steps
             loss.backward()
+            if iter_num * steps + micro_step + 1 == stop_after:
+                return logged
         if settings.clip_norm:
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad(set_to_none=True)
         logged.append(loss.item() * steps)
-    return Outcome(logged=logged)
+    return logged
 
 
 def endless(task: Task) -> Iterator[Batch]:
@@ -100,5 +123,9 @@ def distributed(task: Task) -> nn.Module:
 
 
 def train_mended(task: Task) -> Outcome:
-    """The same loop over windows that it reads ahead, with sums over what they hold."""
+    """The same loop over windows that it reads ahead, with sums over what they hold; or behind what was seen."""
+    if task.settings.stop_after:
+        iterations(task, stop_after=task.settings.stop_after)
+        task.model.zero_grad()
+        return Outcome(logged=iterations(task, passing_over=True))
     return plain.sums_over_windows(task, distributed(task))

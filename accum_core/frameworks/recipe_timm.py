@@ -13,7 +13,7 @@ from accum_core.frameworks.contract import Outcome, Task
 NAME = "timm"
 TITLE = "timm's recipe"
 DISTRIBUTION = ""
-VERSION = "recipe of commit 2aabaef"
+VERSION = "commit 2aabaef"
 ORDER = 72
 DUTIES = (
     "unequal_tokens",
@@ -32,15 +32,19 @@ EXPLANATIONS = {
     "iterable": "It asks the loader for its length.",
     "two_ranks": "Each rank divides by its own micro-batches, and the exchange takes the mean over ranks.",
     "logged_loss": "It logs the last micro-batch's loss, and beside it the mean over the epoch's samples so far.",
-    "batch_norm": "Each forward pass normalises by its own micro-batch.",
+    "batch_norm": "Each forward pass normalises by its own micro-batch; use layers that do not look across samples.",
+}
+REMARKS = {
+    "resume": "It saves at the end of an epoch, so an interrupted epoch is begun again, and only time is lost; what "
+    "--recovery-interval saves inside an epoch is resumed at the next one, and the rest is never seen.",
 }
 MENDS = {
-    "ragged": "A loader with drop_last=False, and sums divided by what the window holds.",
+    "ragged": "Give a loader with drop_last=False, and divide sums by what the window holds.",
     "unequal_tokens": "Sum instead, and divide by the window's tokens.",
     "ignored_pixels": "Sum instead, and divide by the window's valid pixels.",
     "class_weights": "Sum instead, and divide by the window's class weights.",
     "empty_micro_batch": "Sum instead, and divide by the window's tokens.",
-    "iterable": "Read the window ahead, and divide by what it holds.",
+    "iterable": "Read each window ahead, and divide by what it holds.",
     "two_ranks": "Sum instead, and divide by the tokens of all ranks.",
     "logged_loss": "Sum instead, divide by the window's tokens, and add up what is logged.",
 }
@@ -65,13 +69,18 @@ print("updates after micro-batches", updates, "instead of", [4, 7])
 
 def train(task: Task) -> Outcome:
     """Its training loop: the last micro-batches of an epoch are divided by their own number."""
+    return plain.interrupted_in_an_epoch(task, epochs)
+
+
+def epochs(task: Task, stop_after: int = 0) -> list[float]:
+    """One process: from the checkpoint if there is one, to the end or to a micro-batch at which it is interrupted."""
     settings = task.settings
-    if settings.stop_after:
-        raise RuntimeError("this recipe refuses in the script's place, which saves at the end of an epoch alone")
     model, optimizer, loader = distributed(task), plain.optimizer(task), plain.loader(task, dealt=True, drop_last=True)
-    scheduler, autocast, logged = plain.scheduler(task, optimizer), settings.precision == "bfloat16", []
+    scheduler, autocast = plain.scheduler(task, optimizer), settings.precision == "bfloat16"
+    logged: list[float] = []
     left = len(loader) % settings.accumulation_steps
-    for _ in range(settings.epochs):
+    for epoch in range(plain.epochs_saved(task, optimizer, scheduler), settings.epochs):
+        optimizer.zero_grad()
         steps = settings.accumulation_steps
         for place, batch in enumerate(loader):
             update = place == len(loader) - 1 or (place + 1) % steps == 0
@@ -82,6 +91,8 @@ def train(task: Task) -> Outcome:
             with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
                 loss = task.loss(model(batch["inputs"]), batch["labels"])
             (loss / steps).backward()
+            if epoch * len(loader) + place + 1 == stop_after:
+                return logged
             if update:
                 logged.append(loss.item())
                 if settings.clip_norm:
@@ -89,7 +100,8 @@ def train(task: Task) -> Outcome:
                 optimizer.step()
                 scheduler.step()
                 optimizer.zero_grad()
-    return Outcome(logged=logged)
+        plain.save_epoch(task, optimizer, scheduler, epoch)
+    return logged
 
 
 def distributed(task: Task) -> nn.Module:

@@ -14,9 +14,9 @@ from accum_core.frameworks import plain
 from accum_core.frameworks.contract import Outcome, Task
 
 NAME = "torchtune"
-TITLE = "torchtune's token rule, a recipe"
+TITLE = "torchtune's recipe"
 DISTRIBUTION = ""
-VERSION = "recipe of 0.6.1"
+VERSION = "0.6.1"
 ORDER = 74
 EXPLANATIONS = {
     "ragged": "Its loader leaves out a last micro-batch that is smaller than the others.",
@@ -27,32 +27,39 @@ EXPLANATIONS = {
     "iterable": "Its sampler asks the data set for its length.",
     "n_above_epoch": "It steps at every N micro-batches of an epoch, so an epoch with fewer makes no update.",
     "bf16": "Its bf16 makes the parameters themselves bfloat16, and so the sums and the updates.",
-    "batch_norm": "Each forward pass normalises by its own micro-batch.",
+    "batch_norm": "Each forward pass normalises by its own micro-batch; use layers that do not look across samples.",
+}
+REMARKS = {
+    "empty_micro_batch": "Of a window with such a micro-batch it logs a loss that is no number.",
+    "resume": "It saves at the end of an epoch, so an interrupted epoch is begun again, and only time is lost; but the "
+    "gradient that a short last window leaves for the next epoch is not saved.",
 }
 MENDS = {
-    "ragged": "A loader with drop_last=False, and windows read ahead.",
-    "bf16": "Parameters in fp32, and autocast around the passes.",
+    "ragged": "Give a loader with drop_last=False, and read each window ahead.",
+    "bf16": "Keep the parameters in fp32, and put autocast around the passes.",
     "class_weights": "Divide by the window's class weights.",
-    "short_window": "Read the window ahead, and step the last one of an epoch too.",
-    "iterable": "Read the window ahead, and step the last one of an epoch too.",
-    "n_above_epoch": "Read the window ahead, and step the last one of an epoch too.",
+    "short_window": "Read each window ahead, and step the last one of an epoch too.",
+    "iterable": "Read each window ahead, and step the last one of an epoch too.",
+    "n_above_epoch": "Read each window ahead, and step the last one of an epoch too.",
 }
 
 
 def train(task: Task) -> Outcome:
     """Its training loop: means times their labels, and one division."""
+    return plain.interrupted_in_an_epoch(task, epochs)
+
+
+def epochs(task: Task, stop_after: int = 0) -> list[float]:
+    """One process: from the checkpoint if there is one, to the end or to a micro-batch at which it is interrupted."""
     settings = task.settings
-    if settings.stop_after:
-        raise RuntimeError(
-            "this recipe refuses in the place of theirs, which saves at the end of an epoch or after an update"
-        )
     dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float64
     task.model.to(dtype)
     model, optimizer, loader = distributed(task), plain.optimizer(task), map_style(task)
-    scheduler, logged = plain.scheduler(task, optimizer), []
+    scheduler = plain.scheduler(task, optimizer)
+    logged: list[float] = []
     count = torch.zeros((), dtype=torch.float64)
     summed = torch.zeros_like(count)
-    for _ in range(settings.epochs):
+    for epoch in range(plain.epochs_saved(task, optimizer, scheduler), settings.epochs):
         for place, batch in enumerate(loader):
             update = (place + 1) % settings.accumulation_steps == 0
             if isinstance(model, DistributedDataParallel):
@@ -64,6 +71,8 @@ def train(task: Task) -> Outcome:
             loss = task.loss(logits.float() if dtype == torch.bfloat16 else logits, labels) * labelled
             loss.backward()
             summed += loss.detach()
+            if epoch * len(loader) + place + 1 == stop_after:
+                return logged
             if not update:
                 continue
             if settings.world_size > 1:
@@ -79,7 +88,8 @@ def train(task: Task) -> Outcome:
             optimizer.zero_grad(set_to_none=True)
             logged.append((summed / count).item())
             count, summed = torch.zeros_like(count), torch.zeros_like(count)
-    return Outcome(logged=logged)
+        plain.save_epoch(task, optimizer, scheduler, epoch)
+    return logged
 
 
 def map_style(task: Task) -> DataLoader[Any]:

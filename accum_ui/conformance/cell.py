@@ -20,9 +20,9 @@ def show(row: Row, loops: Mapping[str, Loops]) -> None:
     st.title(f"{findings.title(row.framework, loops)}: {findings.case_title(row.case)}", anchor=False)
     with st.container(key="frameworks_answer"):
         question = CASES[row.case].question if row.case in CASES else ""
-        st.markdown(f"{question} **{words.verdict_line(row)}** {literal(row.explanation)}")
+        st.markdown(f"{question} **{words.verdict_line(row)}** {literal(f'{row.explanation} {row.remark}'.strip())}")
     kind = findings.kind_title(row.framework, row.kind, loops)
-    st.caption(f"{literal(kind)}; version {literal(row.version)}; {words.setting_line(row)}.")
+    st.caption(f"{literal(kind)}; {literal(words.version(row))}; {words.setting_line(row)}.")
     with st.container(key="frameworks_cell"):
         code, numbers = st.columns([1.6, 1], gap="medium")
         with code:
@@ -45,9 +45,10 @@ def _computed(row: Row) -> None:
     st.html(matrix.facts(row))
     if row.formula is not None and row.case != "logged_loss" and (division := mathematics.division(row.formula)):
         st.latex(division, width="content")
-    st.markdown(literal(words.formula(row) + (", to rounding" if row.formula else "")))
-    if row.same_here:
-        st.caption(f"The same on this case's data: {literal(', or '.join(row.same_here))}.")
+    if row.verdict != "refuses":
+        st.markdown(literal(words.formula(row) + (", to rounding" if row.formula else "")))
+    if same := words.same_line(row):
+        st.caption(literal(same))
     st.markdown("### What the batch gives")
     st.latex(mathematics.right(row.case), width="content")
     if row.case in CASES:
@@ -72,7 +73,7 @@ def _mend(row: Row, file: Loops | None) -> None:
 def defects(found: tuple[Defect, ...]) -> None:
     """What looks like the framework's own faults, with a script each."""
     if found:
-        st.header("The smallest scripts that show it", anchor=False)
+        st.header("What looks like a defect, with the smallest script that shows it", anchor=False)
     for defect in found:
         with st.expander(literal(defect.title)):
             st.markdown(literal(defect.sentence))

@@ -81,7 +81,7 @@ def start(framework: str = "") -> None:
         with _lock() as held:
             if held is None:
                 raise LabError("The frameworks are being run already: wait for its end, or stop it.")
-            result_path(framework).unlink(missing_ok=True)
+            before = _changed(result_path(framework))  # an earlier result stays until this run has its own
             with _log().open("wb") as output:
                 process = subprocess.Popen(
                     ["nice", "-n", "5", *_command(framework)],  # browsers come first
@@ -93,7 +93,7 @@ def start(framework: str = "") -> None:
                     pass_fds=(held,),
                 )
             threading.Thread(target=_see_off, args=(process,), daemon=True).start()
-            job = {"pid": process.pid, "framework": framework, "started": time.time()}
+            job = {"pid": process.pid, "framework": framework, "started": time.time(), "before": before}
             try:
                 job_path().write_text(json.dumps(job), encoding="utf-8")
             except OSError:
@@ -114,13 +114,14 @@ def look() -> Look:
         return Look("none")
     framework, started = str(job["framework"]), float(job["started"])
     try:
-        with _lock() as held:
+        with _lock(fcntl.LOCK_SH) as held:  # two that look do not take each other for a run
             alive = held is None
         lines = re.split(r"[\r\n]+", _log().read_text(encoding="utf-8", errors="replace").strip())
     except OSError as error:
         raise LabError(f"The run's files cannot be read ({error.strerror}): look into {folder()}.") from None
     if not alive:
-        state: State = "done" if result_path(framework).exists() else "ended"
+        result = _changed(result_path(framework))
+        state: State = "done" if result not in (0, job["before"]) else "ended"
         return Look(state, framework, started, told=lines[-1])
     bars = [bar for line in lines if (bar := BAR.search(line))]
     done, total, left = bars[-1].groups() if bars else ("0", "0", "")
@@ -154,12 +155,12 @@ def _command(framework: str) -> list[str]:
 
 
 @contextmanager
-def _lock() -> Iterator[int | None]:
+def _lock(kind: int = fcntl.LOCK_EX) -> Iterator[int | None]:
     """A file descriptor that holds the lock, for a child to keep; None where a living process holds it."""
     descriptor = os.open(folder() / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             yield None
         else:
@@ -181,11 +182,24 @@ def _see_off(process: subprocess.Popen[bytes]) -> None:
 def _read_job() -> dict[str, str | int | float]:
     try:
         job = json.loads(job_path().read_text(encoding="utf-8"))
-        return {"pid": int(job["pid"]), "framework": str(job["framework"]), "started": float(job["started"])}
+        return {
+            "pid": int(job["pid"]),
+            "framework": str(job["framework"]),
+            "started": float(job["started"]),
+            "before": int(job.get("before", 0)),
+        }
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError):
         raise LabError(f"{job_path()}: cannot be read; delete it.") from None
+
+
+def _changed(path: Path) -> int:
+    """When a file was written, in nanoseconds since the epoch; 0 where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def job_path() -> Path:

@@ -19,13 +19,13 @@ def colours(dark: bool) -> str:
 
 
 def key(rows: Sequence[Row]) -> str:
-    """What the signs mean, of those that occur."""
+    """What the signs mean, of those that occur, and what a number beside one is."""
     told = "".join(
         f'<span class="{words.css_class(verdict)}"><b>{sign}</b> {escape(findings.MEANINGS[verdict])}</span>'
         for verdict, sign in findings.SIGNS.items()
         if any(row.verdict == verdict for row in rows)
     )
-    return f'<p class="conformance-key">{told}</p>'
+    return f'<p class="conformance-key">{told}<span>{escape(words.NUMBER)}</span></p>'
 
 
 def matrix(rows: Sequence[Row], choice: Choice, loops: Mapping[str, Loops], *, opened: Row | None = None) -> str:
@@ -65,7 +65,7 @@ def _line(
     mine = {row.case: row for row in rows if (row.framework, row.kind) == (framework, kind)}
     version = next(iter(mine.values())).version
     if choice.framework:
-        head = f"{escape(findings.kind_title(framework, kind, loops))}<small>{escape(version)}</small>"
+        head = escape(findings.kind_title(framework, kind, loops))
     else:
         more = len(_kinds(rows, framework)) - 1
         to = _to(Choice(framework, results=choice.results))
@@ -90,7 +90,7 @@ def _cell(row: Row | None, case: str, choice: Choice, opened: Row | None) -> str
 
 def of_case(rows: Sequence[Row], choice: Choice, loops: Mapping[str, Loops]) -> str:
     """All frameworks and kinds in the chosen case, with what each computed and how it is mended."""
-    names = ("Framework", "Verdict", "Gradient error", "What it computed", "Why", "How to get it right")
+    names = ("Framework", "Verdict", "Gradient error", "What it did, and why", "How to get it right")
     head = "".join(f'<th scope="col">{name}</th>' for name in names)
     body = ""
     for framework in findings.frameworks_of(rows, loops):
@@ -105,11 +105,10 @@ def _told(row: Row, choice: Choice, names: Sequence[str], loops: Mapping[str, Lo
     cells = (
         f"{words.sign(row.verdict)} {escape(str(row.verdict))}",
         findings.error(row.gradient_error),
-        escape(words.formula(row)),
-        escape(row.explanation),
+        escape(f"{row.explanation} {row.remark}".strip()),
         escape(row.mend) + (f" (gradient error {findings.error(row.mended_error)})" if row.mended_verdict else ""),
     )
-    told = {"Verdict": f' class="told {words.css_class(row.verdict)}"'}
+    told = {"Verdict": f' class="told {words.css_class(row.verdict)}"', "Gradient error": ' class="number"'}
     body = "".join(
         f'<td data-label="{name}"{told.get(name, "")}>{cell}</td>' if cell else "<td></td>"
         for name, cell in zip(names[1:], cells, strict=True)

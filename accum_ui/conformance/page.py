@@ -47,11 +47,12 @@ def show() -> None:
         return
     opened = _opened(results.results, asked)
     if opened is None:
-        st.title(words.TITLE, anchor=False)
+        st.title(literal(words.title(asked.framework, loops)), anchor=False)
+        told = f"{findings.finding(results.results, loops)} {findings.everywhere(results.results, loops)}"
+        if asked.framework:
+            told = words.framework_line(results.results, asked.framework, loops)
         with st.container(key="frameworks_answer"):
-            st.markdown(
-                literal(f"{findings.finding(results.results, loops)} {findings.everywhere(results.results, loops)}")
-            )
+            st.markdown(literal(told))
         if strayed:
             st.error(literal(strayed), icon=":material/error:")
         _table(results, asked, bool(committed and here), loops)
@@ -64,7 +65,7 @@ def show() -> None:
         cell.defects(loops[asked.framework].defects)
     others = reading.others(results.results, loops)
     _origin(results, asked, others, is_here=results is here, loops=loops)
-    run.show(results.results, asked.framework, others, loops)
+    run.show(results.results, asked.framework, others, loops, is_here=results is here)
 
 
 def _nothing(loops: Mapping[str, Loops]) -> None:
@@ -156,7 +157,7 @@ def _origin(
     st.caption(literal(words.origin_line(results, here=is_here)))
     if differing := words.others_line(others, loops):
         st.warning(literal(differing), icon=":material/update:")
-    with st.container(horizontal=True, key="frameworks_data"):
+    with st.container(horizontal=True, vertical_alignment="center", key="frameworks_data"):
         for label, name, kind, data in (
             ("The results (JSON)", "conformance.json", "application/json", results.model_dump_json(indent=1)),
             ("The results (CSV)", "conformance.csv", "text/csv", words.to_csv(results.results)),

@@ -19,7 +19,13 @@ from accum_core.reduction import ReductionKind
 from accum_ui.conformance.job import Look
 
 TITLE: Final = "Does your framework compute the large batch's gradient?"
+NUMBER: Final = (
+    "A number is the gradient error: how far what the training did to the weights is from what one large batch does, "
+    "as a part of the latter."
+)
 INSTALL: Final = "pip install -r requirements-frameworks.txt"
+INTERRUPTED: Final = "Interrupted."
+"""The command's last word when it was stopped."""
 COMMAND: Final = "python -m experiments conformance"
 
 _OF_REDUCTIONS: Final[dict[str, ReductionKind]] = {
@@ -64,6 +70,28 @@ def formula(row: Row) -> str:
     return row.formula or ("–" if row.verdict == "refuses" else "none of the known formulas")
 
 
+def title(framework: str, loops: Mapping[str, Loops]) -> str:
+    """The page's question, of one framework or ("") of the reader's."""
+    return TITLE.replace("your framework", findings.title(framework, loops)) if framework else TITLE
+
+
+def framework_line(rows: Iterable[Row], framework: str, loops: Mapping[str, Loops]) -> str:
+    """What the results say of one framework, and how its table is read."""
+    mine = [row for row in rows if row.framework == framework]
+    exact = sum(row.verdict == "exact" for row in mine)
+    kinds = len(dict.fromkeys(row.kind for row in mine))
+    find = "Find the row that is your training, and open a cell" if kinds > 1 else "Open a cell"
+    told = f"{findings.title(framework, loops)}, {version(mine[0])}: {exact} of {len(mine)} trials are exact."
+    return f"{told} {find} to see why, and what to change."
+
+
+def same_line(row: Row) -> str:
+    """What else gives the same on the case's data; "" where nothing does."""
+    rest = (row.formula or "").partition("; ")[2]
+    told = [name.partition("; ")[0] if rest and name.partition("; ")[2] == rest else name for name in row.same_here]
+    return f"The same on this case's data: {', or '.join(told)}." if told else ""
+
+
 def case_line(case: str) -> str:
     """What a case asks, and what is right; "" for one that this version does not know."""
     return f"{CASES[case].question} Right is {CASES[case].right}." if case in CASES else ""
@@ -79,6 +107,11 @@ def verdict_line(row: Row) -> str:
     }
     error = f" The gradient error is {findings.error(row.gradient_error)}." if in_cell(row) else ""
     return f"{sign(row.verdict)} {answers.get(row.verdict, row.verdict)}{error}"
+
+
+def version(row: Row) -> str:
+    """What was installed, or for a recipe what was read."""
+    return row.version if " " in row.version else f"version {row.version}"
 
 
 def facts(row: Row) -> list[tuple[str, str, str]]:
@@ -164,7 +197,7 @@ def run_button(rows: Iterable[Row], framework: str, loops: Mapping[str, Loops]) 
     """
     what = f"Run {findings.title(framework, loops)}" if framework else "Run all frameworks"
     trials = sum(framework in ("", row.framework) for row in rows)
-    return f"{what}: {trials} trials" if trials else what
+    return f"{what}: {trials} {'trial' if trials == 1 else 'trials'}" if trials else what
 
 
 def progress_line(look: Look) -> str:
@@ -176,8 +209,16 @@ def progress_line(look: Look) -> str:
 
 def ended_line(look: Look) -> str:
     """What became of a run that left no result."""
+    if look.told == INTERRUPTED:
+        return "The last run was stopped before its end, and left no results."
     last = f" Its last line: {look.told}" if look.told else ""
     return f"The last run ended without a result.{last}"
+
+
+def done_line(look: Look, loops: Mapping[str, Loops]) -> str:
+    """That the last run has a result."""
+    what = findings.title(look.framework, loops) if look.framework else "all frameworks"
+    return f"The last run here, of {what}, begun on {day(str(date.fromtimestamp(look.started)))}, has its results."
 
 
 def day(when: str) -> str:

@@ -41,6 +41,8 @@ def conformance_command(
     if commit_results and (framework or case):
         raise SettingError("commit_results", True, "takes all frameworks and cases; leave --framework and --case away")
     results = _run(Trials(files, tuple(dict.fromkeys(case)) or tuple(CASES)))
+    if not results.results:
+        raise LabError(" ".join(results.missing.values()))
     click.echo("\n".join(_table(results.results)))
     for why in results.missing.values():
         click.echo(why, err=True)

@@ -1,9 +1,9 @@
 """The formulas that a loop may compute: the right one, and the wrong ones that frameworks are known for.
 
 A formula has parts, each with a name: what the micro-batches' sums are divided by (``DIVISIONS``, ``OVER_RANKS``), what
-becomes of a window that is not full (``TAILS``), what happens once a micro-batch instead of once an update (``PACES``),
-where the gradient is clipped (``CLIPS``), and where an interrupted training goes on (``RESUMES``). What the first of
-each says is right, and goes without saying in a name.
+samples the micro-batches hold (``cuts.CUTS``), what becomes of a window that is not full (``TAILS``), what happens once
+a micro-batch instead of once an update (``PACES``), where the gradient is clipped (``CLIPS``), and where an interrupted
+training goes on (``RESUMES``). What the first of each says is right, and goes without saying in a name.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from accum_core.conformance.cases import Settings
+from accum_core.frameworks.harness.cuts import CUTS, Cut, cuts
 
-Tail = Literal["stepped", "dropped", "counted on", "left over", "added", "last alone"]
-Pace = Literal["update", "schedule", "schedule ahead", "optimizer"]
+Tail = Literal["stepped", "dropped", "counted on", "left over", "added", "last alone", "first alone"]
+Pace = Literal["update", "schedule", "schedule ahead", "schedule a rank", "schedule an epoch", "optimizer"]
 Clip = Literal["window", "exactly", "running sum", "micro-batch", "not"]
-Resume = Literal["inside", "lost", "skipped", "stepped", "new window", "new epoch"]
+Beside = Literal["whole", "mean", "sum"]
+Resume = Literal[
+    "inside", "lost", "skipped", "stepped", "new window", "new epoch", "first samples", "rest of first", "epoch inside"
+]
 RIGHT_CLIPS: Final[tuple[Clip, ...]] = ("window", "exactly")
 """To the bound, as torch does it, with 1e-6 beside the norm, or without."""
 
@@ -124,6 +128,8 @@ TAILS: Final[Mapping[Tail, str]] = MappingProxyType(
         "added": "the short window is divided by what it holds and added to the next epoch's first window, and epochs "
         "are begun until all updates are made",
         "last alone": "of the short window only its last micro-batch is stepped",
+        "first alone": "an epoch's first micro-batch is a window of its own, and what is left at its end stays for the "
+        "next epoch's first window",
     }
 )
 PACES: Final[Mapping[Pace, str]] = MappingProxyType(
@@ -131,6 +137,8 @@ PACES: Final[Mapping[Pace, str]] = MappingProxyType(
         "update": "",
         "schedule": "the schedule steps once a micro-batch",
         "schedule ahead": "the schedule steps once a micro-batch, and an update takes the rate of its last one",
+        "schedule a rank": "the schedule steps once for each rank at every update",
+        "schedule an epoch": "the schedule steps once an epoch",
         "optimizer": "the optimizer steps once a micro-batch",
     }
 )
@@ -151,6 +159,19 @@ RESUMES: Final[Mapping[Resume, str]] = MappingProxyType(
         "stepped": "the interrupted window is stepped as it is, and a new one begins",
         "new window": "what the interrupted window had summed is lost, and a new one begins",
         "new epoch": "the epoch begins anew",
+        "first samples": "what the interrupted window had summed is lost, and the updates that are left take the "
+        "epoch's first samples again",
+        "rest of first": "what the interrupted window had summed is lost, and the micro-batches that are left are the "
+        "epoch's first ones again",
+        "epoch inside": "the interrupted window goes on with the epoch's first micro-batch, and all of the epoch "
+        "follows",
+    }
+)
+BESIDES: Final[Mapping[Beside, str]] = MappingProxyType(
+    {
+        "whole": "",
+        "mean": "the loss beside it is the mean of each micro-batch's own",
+        "sum": "the loss beside it is added N times",
     }
 )
 
@@ -162,26 +183,29 @@ class Formula:
     Attributes:
         division: its name.
         factors: on each micro-batch's summed loss.
-        beside: whether a loss beside the sum (``Problem.beside``) is averaged over the window or added at each pass.
+        cut, tail, pace, clip, resume: its other parts, each with a sentence in the mapping of that name.
+        beside: whether a loss beside the sum (``Problem.beside``) is that of the whole window, or the mean or the sum
+            of each micro-batch's own.
         whole: whether a window's samples are passed in one batch, which only layers that look across samples notice;
             ``seen`` says that there are some.
     """
 
     division: str
     factors: Factors
+    cut: Cut = "in order"
     tail: Tail = "stepped"
     pace: Pace = "update"
     clip: Clip = "window"
     resume: Resume = "inside"
-    beside: Literal["mean", "sum"] = "mean"
+    beside: Beside = "whole"
     whole: bool = False
     seen: bool = False
 
     @property
     def name(self) -> str:
         """All that it does, in words."""
-        parts = [self.division, TAILS[self.tail], PACES[self.pace], CLIPS[self.clip], RESUMES[self.resume]]
-        parts += ["the loss beside it is added N times"] if self.beside == "sum" else []
+        parts = [self.division, CUTS[self.cut], TAILS[self.tail], PACES[self.pace], CLIPS[self.clip]]
+        parts += [RESUMES[self.resume], BESIDES[self.beside]]
         parts += ["the statistics are each micro-batch's own"] if self.seen and not self.whole else []
         return "; ".join(part for part in parts if part)
 
@@ -195,31 +219,38 @@ def rights(settings: Settings) -> list[Formula]:
 
 
 def candidates(
-    settings: Settings, micro_batches: int, counts: Sequence[str], *, beside: bool, across_samples: bool
+    settings: Settings, samples: int, counts: Sequence[str], *, beside: bool, across_samples: bool
 ) -> Iterator[Formula]:
     """The right formulas, then every combination of parts that a case can tell apart.
 
     Args:
-        micro_batches: in an epoch, on all ranks.
+        samples: in an epoch.
         counts: names of further counts to divide by.
         beside: whether the loss has a part beside its sum.
         across_samples: whether a layer looks across samples, so that the right answer is one batch.
     """
     yield from rights(settings)
-    short = micro_batches % (settings.accumulation_steps * settings.world_size) != 0
     divisions = dict(DIVISIONS) | (dict(OVER_RANKS) if settings.world_size > 1 else {})
     for name in counts:
         divisions[f"sum over {name}"] = partial(_over_count, name)
         divisions[f"mean over {name} of each micro-batch"] = partial(_over_each_count, name)
-    tails: list[Tail] = list(TAILS) if short else ["stepped"]
-    if settings.sized and short:
-        tails.remove("added")  # who knows an epoch's length counts its short window as an update
     paces: list[Pace] = ["update", "optimizer"] if settings.optimizer == "adamw" else ["update"]
-    paces = list(PACES) if settings.gamma else paces
+    if settings.gamma:
+        paces = [pace for pace in PACES if pace != "schedule a rank" or settings.world_size > 1]
     clips: list[Clip] = list(CLIPS) if settings.clip_norm else ["window"]
     resumes: list[Resume] = list(RESUMES) if settings.stop_after else ["inside"]
-    for resume, tail, pace, clip, (name, factors) in product(resumes, tails, paces, clips, divisions.items()):
-        formula = Formula(name, factors, tail, pace, clip, resume, seen=across_samples)
-        yield formula
+    ends: list[tuple[Cut, Tail]] = []
+    for cut, short in cuts(samples, settings):
+        tails: list[Tail] = list(TAILS) if short else ["stepped", "first alone"]
+        if settings.sized and short:
+            tails.remove("added")  # who knows an epoch's length counts its short window as an update
+        if settings.stop_after:
+            tails.remove("first alone")  # where the interrupted window begins is told for windows of N alone
+        ends += [(cut, tail) for tail in tails]
+    for resume, (cut, tail), pace, clip, (name, factors) in product(resumes, ends, paces, clips, divisions.items()):
+        formula = Formula(name, factors, cut, tail, pace, clip, resume, seen=across_samples)
         if beside:
+            yield replace(formula, beside="mean")
             yield replace(formula, beside="sum")
+        else:
+            yield formula

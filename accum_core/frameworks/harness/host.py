@@ -66,6 +66,7 @@ def _row(module: ModuleType, kind: str, case: str, limit: float) -> Row:
         kind=kind,
         case=case,
         right=right,
+        remark=_told(module, "REMARKS", kind, case) if measured.verdict == "exact" else "",
         mend=mend,
         mended_error=None if mended is None else mended.gradient_error,
         mended_verdict=None if mended is None else mended.verdict,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from accum_core.conformance.results import Measured, Verdict
 from accum_core.frameworks.contract import Batch
 from accum_core.frameworks.harness.formulas import candidates, rights
-from accum_core.frameworks.harness.oracle import LOGS, Course, course, mean_gradient, micro_batches
+from accum_core.frameworks.harness.oracle import LOGS, Course, course, mean_gradient
 from accum_core.frameworks.harness.problem import Problem
 
 EXACT: Final = 1e-10
@@ -97,17 +97,18 @@ class Judge:
         return {name: weights[name].detach().double() - start for name, start in self.start.items()}
 
     def _found(self, movement: Mapping[str, Tensor]) -> dict[str, Course]:
-        """The candidates that give this movement, by name, the right one first if it does."""
+        """The first candidate that gives this movement, the right one if it does, and those near it that do."""
         possible = candidates(
             self.problem.settings,
-            len(micro_batches(self.problem)),
+            len(self.problem.samples),
             list(self.problem.counts),
             beside=self.problem.beside is not None,
             across_samples=self._across_samples,
         )
         found: dict[str, Course] = {}
         for formula in possible:
-            if formula.name not in found:
+            # Hundreds of candidates for an interrupted training: of the rest only those that would be told are tried.
+            if formula.name not in found and (not found or near(formula.name, next(iter(found)))):
                 ran = course(self.problem, formula)
                 if distance(movement, self._movement(ran.weights)) <= self._agrees:
                     found[formula.name] = ran
@@ -121,7 +122,8 @@ class Judge:
             formula = f"it computed: {names[0]}" if names else "none of the candidate formulas gives what it computed"
             wrong.append(formula)
         if seen.updates != self.right.updates and self.case != "resume":  # it may repeat what it had not saved
-            wrong.append(f"{seen.updates} updates instead of {self.right.updates}")
+            made = f"{seen.updates} {'update' if seen.updates == 1 else 'updates'}"
+            wrong.append(f"{made} instead of {self.right.updates}")
         if not math.isclose(seen.final_lr, self.right.final_lr, rel_tol=AGREES):
             wrong.append(f"a last rate of {seen.final_lr:.4g} instead of {self.right.final_lr:.4g}")
         if not seen.ranks_agree:
@@ -130,6 +132,12 @@ class Judge:
             text = "; ".join(wrong)
             return "wrong", f"{text[0].upper()}{text[1:]}."
         return "exact", "It computed the large batch's gradient, and made its updates."
+
+
+def near(name: str, first: str) -> bool:
+    """Whether two formulas differ in the division alone, or in all but the division."""
+    (division, _, rest), (first_division, _, first_rest) = name.partition("; "), first.partition("; ")
+    return division == first_division or rest == first_rest
 
 
 def judge_logged(logged: Sequence[float], ran: Course) -> tuple[Verdict, str, list[str]]:

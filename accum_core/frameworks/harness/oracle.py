@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from accum_core.frameworks.contract import Batch, Sample
+from accum_core.frameworks.harness.cuts import cut_epoch, in_parts
 from accum_core.frameworks.harness.formulas import RIGHT_CLIPS, Counted, Formula, Resume
 from accum_core.frameworks.harness.problem import Problem
 
 NOWHERE: Final = Path()
 Gradient = tuple[Tensor, ...]
+Window = Sequence[Sequence[Sample]]
 Weights = Mapping[str, Tensor]
 LOGS: Final = MappingProxyType(
     {
@@ -60,12 +62,6 @@ def course(problem: Problem, formula: Formula) -> Course:
     return _Training(problem, formula).run()
 
 
-def micro_batches(problem: Problem) -> list[Sequence[Sample]]:
-    """An epoch's micro-batches in their order, those of all ranks."""
-    size = problem.settings.micro_batch_size
-    return [problem.samples[start : start + size] for start in range(0, len(problem.samples), size)]
-
-
 def mean_gradient(problem: Problem, *, autocast: bool = False) -> Weights:
     """The gradient of the first window's mean loss in one batch; ``autocast``: of float32 parameters in bfloat16."""
     settings = problem.settings
@@ -84,6 +80,7 @@ class _Training:
     def __init__(self, problem: Problem, formula: Formula) -> None:
         self.problem, self.formula, settings = problem, formula, problem.settings
         self.model = problem.build()
+        self._parts = cut_epoch(problem.samples, settings, formula.cut)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.steps = settings.accumulation_steps * settings.world_size
         kinds = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
@@ -96,29 +93,41 @@ class _Training:
     def run(self) -> Course:
         """Epoch after epoch."""
         if self.formula.resume != "inside":
-            for window in _interrupted(self.problem, self.formula.resume):
-                self._window(window)
+            self._interrupted(self.problem.settings.stop_after or 0)
             return self._course()
         if self.formula.tail == "added":
-            self._added(_cut(micro_batches(self.problem), self.steps))
+            self._added(in_parts(self._parts, self.steps))
             return self._course()
         held: list[Sequence[Sample]] = []
         for _ in range(self.problem.settings.epochs):
             # What was left in the buffers joins the next epoch's first window, which still takes N of its own.
-            room = self.steps + (len(held) if self.formula.tail == "left over" else 0)
-            for micro_batch in micro_batches(self.problem):
+            room = len(held) + self.steps if self.formula.tail == "left over" else self.steps
+            if self.formula.tail == "first alone":
+                room = len(held) + self.problem.settings.world_size
+            for micro_batch in self._parts:
                 held.append(micro_batch)
                 if len(held) == room:
                     self._window(held)
                     held, room = [], self.steps
             held = self._tail(held)
+            if self.formula.pace == "schedule an epoch":
+                self._decay(1)
         return self._course()
 
-    def _added(self, windows: list[list[Sequence[Sample]]]) -> None:
+    def _interrupted(self, stop: int) -> None:
+        """One epoch that was interrupted after some micro-batches, inside a window."""
+        begun = stop // self.steps
+        for place, window in enumerate(_windows(self._parts, self.steps, stop, self.formula.resume)):
+            is_lost = place == begun and self.formula.resume in ("lost", "rest of first")
+            if is_lost and self.formula.pace in ("schedule", "schedule ahead"):
+                self._decay(stop - begun * self.steps)  # it had stepped for the micro-batches that are lost
+            self._window(window)
+
+    def _added(self, windows: list[Window]) -> None:
         """As many updates as there are windows, of full ones alone, from which an epoch's short one is left."""
         *full, short = windows
         due = len(windows) * self.problem.settings.epochs
-        left: list[Sequence[Sample]] = []
+        left: Window = []
         while full and self.updates < due:
             for window in full[: due - self.updates]:
                 self._window(window, left)
@@ -136,7 +145,7 @@ class _Training:
 
     def _tail(self, held: list[Sequence[Sample]]) -> list[Sequence[Sample]]:
         """What an epoch's end makes of a window that is not full, and what it leaves for the next epoch."""
-        if not held or self.formula.tail in ("counted on", "left over"):
+        if not held or self.formula.tail in ("counted on", "left over", "first alone"):
             return held
         if self.formula.tail == "stepped":
             self._window(held)
@@ -144,7 +153,7 @@ class _Training:
             self._window(held[-1:])
         return []
 
-    def _window(self, window: list[Sequence[Sample]], left: list[Sequence[Sample]] | None = None) -> None:
+    def _window(self, window: Window, left: Window | None = None) -> None:
         """One update of a window, and of what is ``left`` in the buffers, whose parts are divided by what it held."""
         self._note(window)
         passes = [*(self._passes(left) if left else []), *self._passes(window)]
@@ -158,18 +167,20 @@ class _Training:
         self._step(self._clipped([self._gradient(*one) for one in passes]))
         if self.formula.pace == "schedule":
             self._decay(beside_the_update)
+        if self.formula.pace == "schedule a rank":
+            self._decay(self.problem.settings.world_size - 1)
 
-    def _passes(self, window: list[Sequence[Sample]]) -> list[tuple[Batch, float, float]]:
+    def _passes(self, window: Window) -> list[tuple[Batch, float, float]]:
         """Batches, each with the factor on its sum and that on the loss beside it."""
         if self.formula.whole:
             whole = self.problem.collate([sample for samples in window for sample in samples])
             return [(whole, 1 / self.problem.weight_of(whole), 1.0)]
         batches, counted = self._counted(window)
-        share = 1 / len(batches) if self.formula.beside == "mean" else 1.0
+        share = 1.0 if self.formula.beside == "sum" else 1 / len(batches)
         factors = self.formula.factors(counted)
         return [(batch, factor, share) for batch, factor in zip(batches, factors, strict=True)]
 
-    def _counted(self, window: list[Sequence[Sample]]) -> tuple[list[Batch], Counted]:
+    def _counted(self, window: Window) -> tuple[list[Batch], Counted]:
         problem, batches = self.problem, [self.problem.collate(samples) for samples in window]
         counted = Counted(
             weights=[problem.weight_of(batch) for batch in batches],
@@ -200,14 +211,14 @@ class _Training:
         for parameter, value in zip(self.parameters, gradient, strict=True):
             parameter.grad = value
         self.optimizer.step()
-        self._decay(1)
+        self._decay(self.formula.pace != "schedule an epoch")
         self.updates += 1
 
     def _decay(self, times: int) -> None:
         self.optimizer.param_groups[0]["lr"] *= (self.problem.settings.gamma or 1.0) ** times
 
     @torch.no_grad()
-    def _note(self, held: list[Sequence[Sample]]) -> None:
+    def _note(self, held: Window) -> None:
         batches, counted = self._counted(held)
         sums = [self.problem.sum_of(self.model, batch).item() for batch in batches]
         window = sum(sums) / sum(counted.weights)
@@ -231,18 +242,20 @@ class _Training:
         )
 
 
-def _interrupted(problem: Problem, resume: Resume) -> list[list[Sequence[Sample]]]:
-    """The windows of one epoch that was interrupted inside one of them."""
-    parts, steps = micro_batches(problem), problem.settings.accumulation_steps
-    stop = problem.settings.stop_after or 0
+def _windows(parts: Window, steps: int, stop: int, resume: Resume) -> list[Window]:
+    """The windows of an interrupted epoch, by where it goes on."""
     begun, due = stop - stop % steps, stop - stop % steps + steps  # where the interrupted window begins and ends
+    before = in_parts(parts[:begun], steps)
+    if resume == "first samples":
+        return [*before, *in_parts(parts[: len(parts) - begun], steps)]
+    if resume == "rest of first":
+        return [*before, parts[: due - stop], *in_parts(parts[due - stop : len(parts) - stop], steps)]
+    if resume == "epoch inside":
+        passed = [*parts[:stop], *parts]
+        return in_parts(passed[: len(passed) - len(passed) % steps], steps)
     begin = {"lost": due, "skipped": due, "stepped": stop, "new window": stop, "new epoch": 0}[resume]
     between = {"lost": [parts[stop:due]], "stepped": [parts[begun:stop]]}.get(resume, [])
-    return [*_cut(parts[:begun], steps), *between, *_cut(parts[begin:], steps)]
-
-
-def _cut(parts: list[Sequence[Sample]], steps: int) -> list[list[Sequence[Sample]]]:
-    return [parts[start : start + steps] for start in range(0, len(parts), steps)]
+    return [*before, *between, *in_parts(parts[begin:], steps)]
 
 
 def _bounded(gradient: Gradient, bound: float | None, margin: float = 1e-6) -> Gradient:

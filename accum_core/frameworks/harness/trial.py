@@ -119,9 +119,11 @@ def _train(train: Any, problem: Problem, kind: str, case: str, folder: Path, ran
 
 
 def sentence(error: Exception) -> str:
-    """An error in one line of at most 300 characters."""
+    """An error in one line, of whose text at most 300 characters, with a full stop."""
     text = " ".join(str(error).split())
-    return f"It raised {type(error).__name__}: {text if len(text) <= 300 else text[:297] + '...'}"
+    text = text if len(text) <= 300 else f"{text[:297]}..."
+    told = f"It raised {type(error).__name__}{': ' if text else ''}{text}"
+    return told if told.endswith((".", "!", "?")) else f"{told}."
 
 
 def _ranks(train: Any, problem: Problem, kind: str, case: str, folder: Path, world: int) -> Seen | str:
