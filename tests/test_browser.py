@@ -108,12 +108,12 @@ def at_least(page: Any, count: int) -> None:
 
 
 def zoom(page: Any) -> None:
-    page.evaluate(f"() => {{ {LOSS}.same = true; Plotly.relayout({LOSS}, {{'yaxis.range': [1, 2]}}); }}")
+    page.evaluate(f"() => {{ {LOSS}.same = true; Plotly.relayout({LOSS}, {{'yaxis.range': [0, 4]}}); }}")
 
 
 def is_zoomed(page: Any) -> bool:
     """The chart is the very element that was zoomed, and still shows that part."""
-    return bool(page.evaluate(f"() => {LOSS}.same && {LOSS}.layout.yaxis.range.join() === '1,2'"))
+    return bool(page.evaluate(f"() => {LOSS}.same && {LOSS}.layout.yaxis.range.join() === '0,4'"))
 
 
 def marks(page: Any) -> list[str]:

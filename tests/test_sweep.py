@@ -186,7 +186,7 @@ def test_a_number_that_is_not_finite_decides_nothing(store: Store, monkeypatch: 
     [
         ("bench", (1,), "seeds = '1': .*at least 2 seeds"),
         ("bench", (1, 1), "seeds = '1,1': names a seed twice"),
-        ("smoke", (1, 2), "preset = 'smoke': any has bench"),
+        ("smoke", (1, 2), "preset = 'smoke': is no preset of any; use one of bench"),
     ],
 )
 def test_what_cannot_be_judged_is_refused_before_any_run(
